@@ -1,0 +1,3 @@
+"""Root of the tests; pytest allows this line only here."""
+
+pytest_plugins = ["pytester"]

@@ -1,0 +1,1 @@
+"""Starting, watching and ending jobs: on this machine, and on a cluster."""

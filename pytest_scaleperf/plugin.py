@@ -1,0 +1,1 @@
+"""Options, hooks, fixtures and terminal lines: the only room that imports pytest."""
