@@ -148,6 +148,7 @@ class Decision(StrEnum):
     MACHINE_FAILED = "machine_failed"
     RECORDED = "recorded"
     NOT_JUDGED = "not_judged"
+    SKIPPED = "skipped"
 
     @property
     def is_pass(self) -> bool:
@@ -166,6 +167,7 @@ class GateState(StrEnum):
     OPEN = "open"
     CLOSED = "closed"
     NO_EVIDENCE = "no_evidence"
+    BEYOND = "beyond"
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,6 +535,24 @@ class Gate:
     state: GateState
     reason: str
     parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One session's settings, read once.
+
+    ``gpus`` is None where the user did not say it (nothing may be launched then). ``evidence_max_age`` is in
+    seconds. ``resume`` names an earlier session, or ``latest``; None starts a new one.
+    """
+
+    gpus: int | None
+    system: str
+    launcher: str
+    run_dir: Path
+    baselines: Path
+    record_baselines: bool
+    evidence_max_age: float
+    resume: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,367 @@
+"""The verbs of one session: gate, run, finish, close."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_scaleperf import baseline as baselines
+from pytest_scaleperf import records, steady
+from pytest_scaleperf.campaign import gate as gates
+from pytest_scaleperf.campaign.watch import Progress, watch
+from pytest_scaleperf.launch.protocol import Launcher
+from pytest_scaleperf.model import (
+    Baseline,
+    BaselineSample,
+    Case,
+    Decision,
+    Evidence,
+    Fingerprint,
+    Gate,
+    GateState,
+    JobResult,
+    LaunchSpec,
+    Measurement,
+    Metric,
+    Observation,
+    Outcome,
+    Resources,
+    Settings,
+    StopReason,
+    Suite,
+    System,
+    Verdict,
+)
+from pytest_scaleperf.suite import Ladder, digest
+from pytest_scaleperf.titan import command, dialect, observe, software
+from pytest_scaleperf.verdict import Rule, judge, judge_outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One launch of a case: where its files are, how it ended, what it measured."""
+
+    folder: Path
+    observation: Observation
+    measurement: Measurement
+    job: JobResult
+    started: float
+
+    def as_record(self) -> dict[str, Any]:
+        """What is kept of it in the case's record."""
+        failure = self.observation.failure
+        return {
+            "folder": str(self.folder),
+            "outcome": self.observation.outcome,
+            "failure": None if failure is None else dataclasses.asdict(failure),
+            "exit_code": self.job.exit_code,
+            "stopped": self.job.stopped,
+            "hosts": self.job.hosts,
+            "started": self.started,
+            "seconds": self.job.seconds,
+            "last_step": self.observation.last_step,
+            "sources": dict(self.observation.sources),
+            "measurement": dataclasses.asdict(self.measurement),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRun:
+    """A case that was launched (or taken from a resumed session) and judged."""
+
+    case: Case
+    fingerprint: Fingerprint
+    baseline: Baseline | None
+    samples: tuple[Mapping[str, Any], ...]
+    verdict: Verdict
+    gate: Gate
+    replayed: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Run directory of the last launch: its log, event files and the script that repeats it."""
+        return Path(self.samples[-1]["folder"])
+
+
+@dataclass(slots=True)
+class Campaign:
+    """One session over its cases. Everything that it starts, ``close`` ends."""
+
+    settings: Settings
+    system: System
+    session: records.SessionFolder
+    launcher: Launcher
+    verdicts: dict[str, Decision] = field(default_factory=dict)
+    launched: int = 0
+    _software: dict[str, software.Software] = field(default_factory=dict)
+    _ladders: dict[str, Ladder] = field(default_factory=dict)
+    _dialects: dict[tuple[str, Path], dialect.Dialect] = field(default_factory=dict)
+    _baselines: dict[str, Mapping[str, Baseline]] = field(default_factory=dict)
+
+    def gate(self, case: Case) -> Gate:
+        """Whether ``case`` may be launched now."""
+        allowed = self.settings.gpus
+        if allowed is None or case.gpus > allowed:
+            return Gate(GateState.BEYOND, f"needs {case.gpus} GPUs, this session has {allowed} (--gpus {allowed})")
+        parents = self._ladder(case.suite).parents(case)
+        needed = case.gpus if not parents else parents[0].gpus
+        return gates.decide(case, parents, self.verdicts, self._stored, f"pytest --gpus {needed}")
+
+    def run(self, case: Case, gate: Gate, progress: Callable[[Progress], None]) -> CaseRun:
+        """Launch ``case`` until its verdict is decided or its samples are spent, and judge it.
+
+        Raises LaunchError where it cannot be started and BaselineError where its baseline cannot be read.
+        """
+        fingerprint = self.fingerprint(case)
+        stored = self._baseline(case)
+        replayed = self._replay(case, fingerprint)
+        samples: list[Mapping[str, Any]] = [] if replayed is None else list(replayed)
+        measured = [_measurement(s) for s in samples]
+        verdict = None if replayed is None else self._judge(case, measured, stored, fingerprint)
+        if verdict is None:
+            try:
+                verdict = self._sample(case, samples, stored, fingerprint, progress)
+            except BaseException as error:
+                self._cut_short(case, gate, fingerprint, samples, error)
+                raise
+        run = CaseRun(case, fingerprint, stored, tuple(samples), verdict, gate, replayed=replayed is not None)
+        return self._with_baseline(run) if self.settings.record_baselines else run
+
+    def finish(self, run: CaseRun, verdict: Verdict) -> Path | None:
+        """Write the record of a case with its final verdict; from now on gates may rely on it."""
+        self.verdicts[run.case.id] = verdict.decision
+        if run.replayed:
+            return None
+        return self._record(run.case, verdict, run.gate, run.fingerprint, run.samples)
+
+    def skip(self, case: Case, gate: Gate) -> None:
+        """Write down that a case was not launched, and why."""
+        if gate.state is GateState.CLOSED:
+            self.verdicts[case.id] = Decision.SKIPPED
+        verdict = Verdict(Decision.SKIPPED, (), gate.reason)
+        self._record(case, verdict, gate, None, ())
+
+    def fingerprint(self, case: Case) -> Fingerprint:
+        """What this case's numbers depend on, here and now."""
+        return software.fingerprint(digest(case), self._probe(case), self.system.device, self.system.peak_flops)
+
+    def close(self) -> None:
+        """End whatever still runs and give the session's lock back."""
+        try:
+            self.launcher.close()
+        finally:
+            self.session.close()
+
+    def _sample(
+        self,
+        case: Case,
+        samples: list[Mapping[str, Any]],
+        stored: Baseline | None,
+        fingerprint: Fingerprint,
+        progress: Callable[[Progress], None],
+    ) -> Verdict:
+        measure, measured = case.suite.measure, list[Measurement]()
+        while True:
+            sample = self._launch(case, progress)
+            samples.append(sample.as_record())
+            ended = judge_outcome(case.expect, sample.observation)
+            if ended is not None:
+                return ended
+            measured.append(sample.measurement)
+            verdict = self._judge(case, measured, stored, fingerprint)
+            enough = len(measured) >= measure.repeats and verdict.decision is not Decision.INCONCLUSIVE
+            if enough or len(measured) >= max(measure.repeats, measure.max_samples):
+                return verdict
+
+    def _with_baseline(self, run: CaseRun) -> CaseRun:
+        """Store what was measured where no baseline was, or beside the samples that it agrees with.
+
+        A run that is slower than the stored one is never stored, of whatever fingerprint that was.
+        """
+        verdict = run.verdict
+        new = verdict.decision in (Decision.NO_BASELINE, Decision.FINGERPRINT_MISMATCH)
+        slower = any(m.decision is Decision.REGRESSION for m in verdict.metrics)
+        measured = [_measurement(s) for s in run.samples]
+        values = _medians(measured)
+        lacking = [metric for metric in self.system.judge if metric not in values]
+        if lacking or slower or run.replayed or not (new or verdict.decision.is_pass):
+            return run
+        sample = BaselineSample(date=time.strftime("%Y-%m-%d"), session=self.session.id, values=values)
+        path = self._baseline_path(run.case.suite)
+        baselines.record_sample(path, run.case.suite.name, self.system.name, run.case.id, run.fingerprint, sample)
+        if not new:
+            return run
+        text = f"recorded, not judged: baseline written to {path}; run again without --record-baselines"
+        return dataclasses.replace(run, verdict=dataclasses.replace(verdict, decision=Decision.RECORDED, reason=text))
+
+    def _cut_short(
+        self,
+        case: Case,
+        gate: Gate,
+        fingerprint: Fingerprint,
+        samples: Sequence[Mapping[str, Any]],
+        error: BaseException,
+    ) -> None:
+        """Write down a case that did not come to its end; it is no evidence, and a resumed session runs it again."""
+        verdict = Verdict(Decision.MACHINE_FAILED, (), f"{Outcome.INTERRUPTED}: {error or type(error).__name__}")
+        self.verdicts[case.id] = verdict.decision
+        self._record(case, verdict, gate, fingerprint, samples)
+
+    def _judge(
+        self, case: Case, measured: Sequence[Measurement], stored: Baseline | None, fingerprint: Fingerprint
+    ) -> Verdict:
+        rule = Rule(self.system.judge, {**self.system.tolerance, **case.suite.tolerance}, case.suite.compare_across)
+        return judge(measured, stored, fingerprint, rule)
+
+    def _launch(self, case: Case, progress: Callable[[Progress], None]) -> Sample:
+        folder = self.session.attempt_folder(case.id)
+        log = folder / "stdout.log"
+        built = command.build(
+            case,
+            self._dialect(case.suite),
+            folder,
+            device=self.system.device,
+            python=_python(case.suite),
+            base_env=os.environ,
+        )
+        command.write_script(folder, built, Path.cwd())
+        spec = LaunchSpec(
+            job_name=f"{self.session.id}.{case.id}",
+            argv=built.argv,
+            env=built.env,
+            cwd=Path.cwd(),
+            output=log,
+            resources=Resources(case.gpus, self.system.gpus_per_node),
+        )
+        started = time.time()
+        self.launched += 1
+        job = self.launcher.submit(spec)
+        try:
+            result = watch(job, case, log, progress)
+        except BaseException:
+            # Ctrl-C, SIGTERM or a fault of ours: the job must not outlive the case.
+            job.stop(StopReason.INTERRUPTED)
+            raise
+        return self._observed(case, folder, result, started)
+
+    def _observed(self, case: Case, folder: Path, result: JobResult, started: float) -> Sample:
+        seen = observe.observe(
+            folder,
+            exit_code=result.exit_code,
+            stopped=result.stopped,
+            world_size=case.gpus,
+            requested_steps=case.suite.measure.steps,
+        )
+        measured = steady.measure(
+            seen,
+            warmup=case.suite.measure.warmup,
+            peak_flops=self.system.peak_flops,
+            memory_total_gib=self.system.memory_gib,
+            tokens_per_step_per_gpu=case.batch.tokens_per_step / case.gpus,
+        )
+        return Sample(folder, seen, measured, result, started)
+
+    def _record(
+        self,
+        case: Case,
+        verdict: Verdict,
+        gate: Gate,
+        fingerprint: Fingerprint | None,
+        samples: Sequence[Mapping[str, Any]],
+    ) -> Path:
+        return self.session.write(
+            case.id,
+            {
+                "suite": case.suite.name,
+                "system": self.system.name,
+                "gpus": case.gpus,
+                "layout": dataclasses.asdict(case.layout),
+                "activation_checkpoint": case.activation_checkpoint,
+                "batch": dataclasses.asdict(case.batch),
+                "decision": verdict.decision,
+                "reason": verdict.reason,
+                "notes": verdict.notes,
+                "metrics": [dataclasses.asdict(m) for m in verdict.metrics],
+                "gate": dataclasses.asdict(gate),
+                "fingerprint": None if fingerprint is None else dataclasses.asdict(fingerprint),
+                "samples": samples,
+                "finished": time.time(),
+            },
+        )
+
+    def _replay(self, case: Case, fingerprint: Fingerprint) -> Sequence[Mapping[str, Any]] | None:
+        """Samples of a resumed session's finished case; None where it must be launched (again)."""
+        record = self.session.latest(case.id) if self.session.resumed else None
+        if record is None or record["fingerprint"] != dataclasses.asdict(fingerprint):
+            return None
+        samples: Sequence[Mapping[str, Any]] = record["samples"]
+        completed = samples and all(s["outcome"] == Outcome.COMPLETED for s in samples)
+        return samples if completed and case.expect is Outcome.COMPLETED else None
+
+    def _stored(self, parent: Case) -> Evidence | None:
+        fingerprint = self.fingerprint(parent)
+        oldest = time.time() - self.settings.evidence_max_age
+        for found in records.evidence(self.settings.run_dir, parent.id):
+            if found.finished >= oldest and found.fingerprint == fingerprint:
+                return found
+        return None
+
+    def _probe(self, case: Case) -> software.Software:
+        python = _python(case.suite)
+        if python not in self._software:
+            self._software[python] = software.probe(python, {**os.environ, **dict(case.suite.trainer.env)})
+        return self._software[python]
+
+    def _ladder(self, suite: Suite) -> Ladder:
+        if suite.name not in self._ladders:
+            self._ladders[suite.name] = Ladder(suite)
+        return self._ladders[suite.name]
+
+    def _dialect(self, suite: Suite) -> dialect.Dialect:
+        key = (suite.trainer.dialect, suite.path)
+        if key not in self._dialects:
+            self._dialects[key] = dialect.load_dialect(suite.trainer.dialect, relative_to=suite.path.parent)
+        return self._dialects[key]
+
+    def _baseline_path(self, suite: Suite) -> Path:
+        return self.settings.baselines / self.system.name / f"{suite.name}.yaml"
+
+    def _baseline(self, case: Case) -> Baseline | None:
+        suite = case.suite
+        if suite.name not in self._baselines:
+            self._baselines[suite.name] = baselines.read_baselines(self._baseline_path(suite))
+        return self._baselines[suite.name].get(case.id)
+
+
+def _python(suite: Suite) -> str:
+    return suite.trainer.python or sys.executable
+
+
+def _measurement(sample: Mapping[str, Any]) -> Measurement:
+    stored = sample["measurement"]
+    return Measurement(
+        values={Metric(k): float(v) for k, v in stored["values"].items()},
+        spread={Metric(k): float(v) for k, v in stored["spread"].items()},
+        steps=tuple(stored["steps"]),
+        step_times=tuple(stored["step_times"]),
+        tps_min=stored["tps_min"],
+        memory_pct=stored["memory_pct"],
+        alloc_retries=stored["alloc_retries"],
+        warnings=tuple(stored["warnings"]),
+    )
+
+
+def _medians(measured: Sequence[Measurement]) -> dict[Metric, float]:
+    import statistics  # noqa: PLC0415 - only a recording session needs it
+
+    return {
+        metric: statistics.median(m.values[metric] for m in measured)
+        for metric in Metric
+        if all(metric in m.values for m in measured)
+    }

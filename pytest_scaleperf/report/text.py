@@ -1,0 +1,153 @@
+"""Verdicts as terminal lines, failure texts and JUnit properties."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_scaleperf.model import (
+    Case,
+    Decision,
+    Fingerprint,
+    Gate,
+    Metric,
+    MetricVerdict,
+    System,
+    Verdict,
+)
+
+ALL_ROWS_UP_TO = 60
+"""A longer session lists only the cases that did not pass; the records hold them all."""
+
+_COLUMNS = (Metric.TPS, Metric.MFU, Metric.PEAK_MEMORY)
+_NEXT = {
+    Decision.NO_BASELINE: "store one: run this case again with --record-baselines",
+    Decision.FINGERPRINT_MISMATCH: (
+        "store a new one with --record-baselines, or name what may differ in the suite's compare_across"
+    ),
+    Decision.REGRESSION: "repeat the run by hand with the script below, or look at its log",
+    Decision.INCONCLUSIVE: "take more samples: raise measure.max_samples or measure.steps in the suite",
+    Decision.MISSING_METRIC: "look at the log: the run ended well but did not say this number",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table at the end."""
+
+    case_id: str
+    decision: Decision
+    cells: tuple[str, ...]
+    reason: str
+
+
+def header(system: System, gpus: int | None, cases: int) -> list[str]:
+    """What will be measured, and on what."""
+    on = "" if gpus is None else f" on {gpus} GPUs" if system.device != "cpu" else f" on {gpus} CPU ranks"
+    lines = [f"scaleperf: {cases} cases, system {system.name}{on}; judged: {', '.join(system.judge)}"]
+    if system.device == "cpu":
+        lines.append("scaleperf: THIS MEASURES A CPU, not a GPU: real training, but its speeds hold on no other machine")
+    return lines
+
+
+def row(case: Case, verdict: Verdict) -> Row:
+    """A case's line: its verdict and, per metric, value and change."""
+    by_metric = {m.metric: m for m in verdict.metrics}
+    return Row(case.id, verdict.decision, tuple(_cell(by_metric.get(metric)) for metric in _COLUMNS), verdict.reason)
+
+
+def table(rows: Sequence[Row], *, verbose: bool) -> list[str]:
+    """The table at the end: a line a case; in a long session only those that did not pass."""
+    shown = [r for r in rows if verbose or len(rows) <= ALL_ROWS_UP_TO or not r.decision.is_pass]
+    titles = ("case", "verdict", *(f"{m} {m.unit}" for m in _COLUMNS))
+    grid = [titles, *((r.case_id, r.decision, *r.cells) for r in shown)]
+    widths = [max(len(line[i]) for line in grid) for i in range(len(titles))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in grid]
+    if len(shown) < len(rows):
+        lines.append(f"{len(rows) - len(shown)} more passed (-v lists them)")
+    return lines
+
+
+def failure_text(case: Case, verdict: Verdict, baseline_where: str, folder: Path) -> str:
+    """Why a case failed: expected, found, where, and what to do next."""
+    lines = [f"{case.id}: {verdict.decision}: {verdict.reason}"]
+    lines += [f"  {_line(m)}" for m in verdict.metrics]
+    lines += [f"  note: {note}" for note in verdict.notes]
+    lines.append(f"  baseline: {baseline_where}")
+    if verdict.decision in _NEXT:
+        lines.append(f"  next: {_NEXT[verdict.decision]}")
+    lines += [f"  repeat: {folder / 'command.sh'}", f"  log: {folder / 'stdout.log'}"]
+    return "\n".join(lines)
+
+
+def properties(
+    case: Case, verdict: Verdict, fingerprint: Fingerprint, samples: Sequence[Mapping[str, Any]]
+) -> Iterable[tuple[str, str]]:
+    """A case's numbers as JUnit properties: value, baseline, change and decision of each metric."""
+    yield "scaleperf.case", case.id
+    yield "scaleperf.suite", case.suite.name
+    yield "scaleperf.gpus", str(case.gpus)
+    yield "scaleperf.verdict", verdict.decision
+    yield "scaleperf.reason", verdict.reason
+    for metric in verdict.metrics:
+        yield from _metric_properties(metric)
+    for note in verdict.notes:
+        yield "scaleperf.note", note
+    yield "scaleperf.samples", str(len(samples))
+    if samples:
+        last = samples[-1]
+        yield "scaleperf.outcome", str(last["outcome"])
+        retries = last["measurement"]["alloc_retries"]
+        if retries is not None:
+            yield "scaleperf.alloc_retries", str(retries)
+        yield "scaleperf.folder", str(last["folder"])
+    yield "scaleperf.fingerprint", json.dumps(asdict(fingerprint), sort_keys=True)
+
+
+def gate_properties(case: Case, gate: Gate) -> Iterable[tuple[str, str]]:
+    """Why a case was not launched."""
+    yield "scaleperf.case", case.id
+    yield "scaleperf.gpus", str(case.gpus)
+    yield "scaleperf.verdict", Decision.SKIPPED
+    yield "scaleperf.gate", gate.state
+    for parent in gate.parents:
+        yield "scaleperf.parent", parent
+
+
+def progress_line(case_id: str, position: str, step: int | None, steps: int, tps: float | None, left: float | None) -> str:
+    """Where a running case is, in one line."""
+    at = "starting" if step is None else f"step {step}/{steps}"
+    speed = "" if tps is None else f", {tps:,.0f} tokens/s/GPU"
+    remaining = "" if left is None else f", about {left:.0f} s left"
+    return f"scaleperf: case {position} {case_id}: {at}{speed}{remaining}"
+
+
+def _metric_properties(verdict: MetricVerdict) -> Iterable[tuple[str, str]]:
+    name = f"scaleperf.{verdict.metric}"
+    if verdict.value is not None:
+        yield name, f"{verdict.value:.6g}"
+    if verdict.baseline is not None:
+        yield f"{name}.baseline", f"{verdict.baseline:.6g}"
+    if verdict.change is not None:
+        yield f"{name}.change_pct", f"{100 * verdict.change:+.2f}"
+    if verdict.tolerance is not None:
+        yield f"{name}.tolerance_pct", f"{100 * verdict.tolerance:.2f}"
+    yield f"{name}.verdict", verdict.decision
+
+
+def _cell(verdict: MetricVerdict | None) -> str:
+    if verdict is None or verdict.value is None:
+        return "-"
+    change = "" if verdict.change is None else f" ({verdict.change:+.1%})"
+    return f"{verdict.value:.4g}{change}"
+
+
+def _line(verdict: MetricVerdict) -> str:
+    value = "not measured" if verdict.value is None else f"{verdict.value:.5g} {verdict.metric.unit}"
+    base = "no baseline" if verdict.baseline is None else f"baseline {verdict.baseline:.5g}"
+    change = "" if verdict.change is None else f", {verdict.change:+.1%}"
+    band = "" if verdict.tolerance is None else f", band {verdict.tolerance:.1%}"
+    return f"{verdict.metric}: {value}, {base}{change}{band}: {verdict.decision}"
