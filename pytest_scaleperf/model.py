@@ -137,7 +137,7 @@ class StopReason(StrEnum):
 class Decision(StrEnum):
     """What a judgement says of a metric or a case."""
 
-    PASS = "pass"
+    PASS = "pass"  # noqa: S105 - a verdict, no password
     IMPROVEMENT = "improvement"
     REGRESSION = "regression"
     INCONCLUSIVE = "inconclusive"
@@ -194,7 +194,8 @@ class Layout:
     @property
     def label(self) -> str:
         """Short form for ids: ``fsdp16-dp2`` and, where above 1, ``-tp2-cp2-pp2-ep8``."""
-        extra = "".join(f"-{k}{v}" for k, v in (("tp", self.tp), ("cp", self.cp), ("pp", self.pp), ("ep", self.ep)) if v > 1)
+        rest = (("tp", self.tp), ("cp", self.cp), ("pp", self.pp), ("ep", self.ep))
+        extra = "".join(f"-{name}{degree}" for name, degree in rest if degree > 1)
         return f"fsdp{self.dp_shard}-dp{self.dp_replicate}{extra}"
 
 
@@ -591,3 +592,15 @@ class JobResult:
     leftovers: int = 0
     seconds: float = 0.0
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a running case is. ``step`` and ``tps`` are None until the log says them; ``seconds`` have passed."""
+
+    case_id: str
+    step: int | None
+    steps: int
+    tps: float | None
+    seconds: float
+    seconds_left: float | None

@@ -20,6 +20,7 @@ from pytest_scaleperf.model import (
     Gate,
     GateState,
     LaunchError,
+    Progress,
     ScalePerfError,
     Settings,
     Suite,
@@ -30,7 +31,7 @@ from pytest_scaleperf.report import text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pytest_scaleperf.campaign import Campaign, CaseRun, Progress
+    from pytest_scaleperf.campaign import Campaign, CaseRun
 
 DEFAULT_EVIDENCE_HOURS = 24.0
 _LAUNCHERS = ("auto", "local")
@@ -182,7 +183,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 _XDIST_REFUSED = (
     "scaleperf cases cannot run under pytest-xdist: each worker would know only its own verdicts, so gates would "
-    "close wrongly, and workers would share the GPUs that are measured. Leave out -n; the launcher runs cases side by side"
+    "close wrongly, and workers would share the GPUs that are measured. Leave out -n"
 )
 
 
@@ -202,9 +203,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("scaleperf", [p for p, _ in params], ids=[i for _, i in params], indirect=True)
 
 
-def _params(
-    suites: Sequence[Suite], system: System | None, folders: Sequence[Path]
-) -> list[tuple[Case | Suite, str]]:
+def _params(suites: Sequence[Suite], system: System | None, folders: Sequence[Path]) -> list[tuple[Case | Suite, str]]:
     """Cases of the suites of this system; a suite of another system is one skip that says so."""
     names = [suite.name for suite in suites]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -345,7 +344,7 @@ class _Reporter:
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + (0.0 if self._live else _PLAIN_LINE_SECONDS)
-        line = text.progress_line(now.case_id, self._position, now.step, now.steps, now.tps, now.seconds_left)
+        line = text.progress_line(self._position, now)
         capture = self._config.pluginmanager.getplugin("capturemanager")
         with contextlib.nullcontext() if capture is None else capture.global_and_fixture_disabled():
             writer = self._config.get_terminal_writer()
@@ -362,7 +361,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """End what still runs; a session of cases that measured nothing at all is not green."""
     state = session.config.stash[_SESSION]
     state.close()
-    if exitstatus == pytest.ExitCode.OK and state.cases and not state.measured and not session.config.option.collectonly:
+    hollow = state.cases and not state.measured and not session.config.option.collectonly
+    if hollow and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
 

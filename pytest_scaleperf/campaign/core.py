@@ -14,7 +14,7 @@ from typing import Any
 from pytest_scaleperf import baseline as baselines
 from pytest_scaleperf import records, steady
 from pytest_scaleperf.campaign import gate as gates
-from pytest_scaleperf.campaign.watch import Progress, watch
+from pytest_scaleperf.campaign.watch import watch
 from pytest_scaleperf.launch.protocol import Launcher
 from pytest_scaleperf.model import (
     Baseline,
@@ -31,6 +31,7 @@ from pytest_scaleperf.model import (
     Metric,
     Observation,
     Outcome,
+    Progress,
     Resources,
     Settings,
     StopReason,

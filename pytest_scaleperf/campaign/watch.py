@@ -8,23 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_scaleperf.launch.protocol import Job
-from pytest_scaleperf.model import Case, JobResult, Limits, StopReason
+from pytest_scaleperf.model import Case, JobResult, Limits, Progress, StopReason
 from pytest_scaleperf.titan.console import Tail
 
 TICK_SECONDS = 0.5
 """How often the log is looked at; the end of the job itself is noticed at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a running case is. ``step`` and ``tps`` are None until the log says them; ``seconds`` have passed."""
-
-    case_id: str
-    step: int | None
-    steps: int
-    tps: float | None
-    seconds: float
-    seconds_left: float | None
 
 
 @dataclass(slots=True)

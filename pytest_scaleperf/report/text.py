@@ -15,6 +15,7 @@ from pytest_scaleperf.model import (
     Gate,
     Metric,
     MetricVerdict,
+    Progress,
     System,
     Verdict,
 )
@@ -49,7 +50,7 @@ def header(system: System, gpus: int | None, cases: int) -> list[str]:
     on = "" if gpus is None else f" on {gpus} GPUs" if system.device != "cpu" else f" on {gpus} CPU ranks"
     lines = [f"scaleperf: {cases} cases, system {system.name}{on}; judged: {', '.join(system.judge)}"]
     if system.device == "cpu":
-        lines.append("scaleperf: THIS MEASURES A CPU, not a GPU: real training, but its speeds hold on no other machine")
+        lines.append("scaleperf: THIS MEASURES A CPU, not a GPU: real training, speeds that hold on no other machine")
     return lines
 
 
@@ -117,12 +118,12 @@ def gate_properties(case: Case, gate: Gate) -> Iterable[tuple[str, str]]:
         yield "scaleperf.parent", parent
 
 
-def progress_line(case_id: str, position: str, step: int | None, steps: int, tps: float | None, left: float | None) -> str:
-    """Where a running case is, in one line."""
-    at = "starting" if step is None else f"step {step}/{steps}"
-    speed = "" if tps is None else f", {tps:,.0f} tokens/s/GPU"
-    remaining = "" if left is None else f", about {left:.0f} s left"
-    return f"scaleperf: case {position} {case_id}: {at}{speed}{remaining}"
+def progress_line(position: str, now: Progress) -> str:
+    """Where a running case is, in one line; ``position`` is "case i of n"."""
+    at = "starting" if now.step is None else f"step {now.step}/{now.steps}"
+    speed = "" if now.tps is None else f", {now.tps:,.0f} tokens/s/GPU"
+    remaining = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
+    return f"scaleperf: case {position} {now.case_id}: {at}{speed}{remaining}"
 
 
 def _metric_properties(verdict: MetricVerdict) -> Iterable[tuple[str, str]]:
