@@ -157,12 +157,9 @@ def run(folder: Path, cases: int, rounds: int) -> None:
     a, b = medians(ours), medians(bare)
     above = (a.wall - b.wall) / cases * 1e3
     print(f"run {cases:,} trivial cases, median of {rounds}")
-    print(
-        f"  bare subprocess loop   {b.wall:6.2f} s  cpu {b.cpu:6.2f} s  {b.mib:6.0f} MiB  {b.wall / cases * 1e3:.2f} ms a case"
-    )
-    print(
-        f"  scaleperf              {a.wall:6.2f} s  cpu {a.cpu:6.2f} s  {a.mib:6.0f} MiB  {a.wall / cases * 1e3:.2f} ms a case"
-    )
+    for name, cost in (("bare subprocess loop", b), ("scaleperf", a)):
+        each = cost.wall / cases * 1e3
+        print(f"  {name:20}   {cost.wall:6.2f} s  cpu {cost.cpu:6.2f} s  {cost.mib:6.0f} MiB  {each:.2f} ms a case")
     print(f"  above it               {above:6.2f} ms a case (limit 2.00), ratio {a.wall / b.wall:.2f}")
 
 

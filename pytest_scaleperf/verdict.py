@@ -84,8 +84,10 @@ def judge(
         notes = (*notes, f"differs from the baseline's run: {_named(differences)}")
     judged = [v for v in verdicts if v.metric in rule.judge]
     decision = worst(v.decision for v in judged)
-    telling = [v for v in judged if v.decision is decision]
-    return Verdict(decision, verdicts, "; ".join(describe(v) for v in telling), len(measurements), notes)
+    reason = "; ".join(describe(v) for v in judged if v.decision is decision)
+    if decision is Decision.IMPROVEMENT:
+        reason = f"baseline stale, better than its band: {reason}"
+    return Verdict(decision, verdicts, reason, len(measurements), notes)
 
 
 def worst(decisions: Iterable[Decision]) -> Decision:

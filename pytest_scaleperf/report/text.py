@@ -69,6 +69,10 @@ def table(rows: Sequence[Row], *, verbose: bool) -> list[str]:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in grid]
     if len(shown) < len(rows):
         lines.append(f"{len(rows) - len(shown)} more passed (-v lists them)")
+    stale = [r for r in rows if r.decision is Decision.IMPROVEMENT]
+    lines += [f"{r.case_id}: {r.reason}" for r in stale]
+    if stale:
+        lines.append("--record-baselines adds what was measured to the stored samples")
     return lines
 
 
