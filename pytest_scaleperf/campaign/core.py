@@ -89,6 +89,11 @@ class CaseRun:
         """Run directory of the last launch: its log, event files and the script that repeats it."""
         return Path(self.samples[-1]["folder"])
 
+    @property
+    def step_times(self) -> tuple[float, ...]:
+        """Seconds per step over the steady windows of all samples."""
+        return tuple(t for sample in self.samples for t in sample["measurement"]["step_times"])
+
 
 @dataclass(slots=True)
 class Campaign:

@@ -1,0 +1,152 @@
+"""The pytest plugin's hooks; its options, state and fixture are beside them. Only this room imports pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_scaleperf.model import Case, ScalePerfError, Suite, SuiteError, System
+from pytest_scaleperf.plugin import options
+from pytest_scaleperf.plugin.case import CALL, Regression, ScalePerf, scaleperf
+from pytest_scaleperf.plugin.state import STATE, State
+from pytest_scaleperf.report import text
+
+__all__ = ["Regression", "ScalePerf", "scaleperf"]
+
+_XDIST_REFUSED = (
+    "scaleperf cases cannot run under pytest-xdist: each worker would know only its own verdicts, so gates would "
+    "close wrongly, and workers would share the GPUs that are measured. Leave out -n"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options; nothing is read or run here."""
+    options.add(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what cannot work, and keep the session's state in the stash."""
+    if config.getoption("gpus") is not None and config.getoption("numprocesses", None):
+        raise pytest.UsageError(_XDIST_REFUSED)
+    config.stash[STATE] = State(config)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give every test that asks for ``scaleperf`` the cases of its suites, lowest rung first."""
+    if "scaleperf" not in metafunc.fixturenames:
+        return
+    if hasattr(metafunc.config, "workerinput"):
+        raise pytest.Collector.CollectError(_XDIST_REFUSED)
+    state = metafunc.config.stash[STATE]
+    folders = metafunc.config.getini("scaleperf_suites") or [Path(metafunc.module.__file__).parent]
+    try:
+        suites = [suite for folder in folders for suite in state.suites(folder)]
+        params = _params(suites, state.system, folders)
+    except ScalePerfError as error:
+        raise pytest.Collector.CollectError(str(error)) from None
+    metafunc.parametrize(
+        "scaleperf", params, ids=[p.id if isinstance(p, Case) else p.name for p in params], indirect=True
+    )
+
+
+def _params(suites: Sequence[Suite], system: System | None, folders: Sequence[Path]) -> list[Case | Suite]:
+    """Cases of this system's suites; a suite of another system stands for itself, as one skip that says so."""
+    names = [suite.name for suite in suites]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SuiteError(f"suite names must differ, found twice: {', '.join(twice)}")
+    mine = [suite for suite in suites if system is not None and suite.system == system.name]
+    if not mine:
+        here = "unknown" if system is None else system.name
+        others = ", ".join(f"{suite.name} (system {suite.system})" for suite in suites) or "no suite file"
+        where = ", ".join(str(folder) for folder in folders)
+        raise SuiteError(f"no suite for system {here} in {where}: found {others}; say --system NAME")
+    cases = sorted((case for suite in mine for case in suite.cases()), key=lambda case: case.gpus)
+    return [*cases, *(suite for suite in suites if suite not in mine)]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order by rung, and refuse an xfail that could hide an error of the machine."""
+    ours = [item for item in items if _gpus_of(item)]
+    for item in ours:
+        for mark in item.iter_markers("xfail"):
+            raises = mark.kwargs.get("raises")
+            if not (isinstance(raises, type) and issubclass(raises, Regression)):
+                raise pytest.UsageError(
+                    f"{item.nodeid}: xfail of a case can expect only its verdict; write "
+                    "@pytest.mark.xfail(raises=pytest_scaleperf.plugin.Regression, reason=...)"
+                )
+    if ours:
+        items.sort(key=_gpus_of)
+
+
+def _gpus_of(item: pytest.Item) -> int:
+    """GPU count of an item's case; 0 where it has none."""
+    callspec = getattr(item, "callspec", None)
+    param = None if callspec is None else callspec.params.get("scaleperf")
+    return param.gpus if isinstance(param, Case) else 0
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Count what was selected."""
+    session.config.stash[STATE].cases = sum(1 for item in session.items if _gpus_of(item))
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    """Say what will be measured, and on what."""
+    state = config.stash[STATE]
+    if not state.cases or state.system is None:
+        return []
+    return text.header(state.system, state.settings.gpus, state.cases)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Before the first case: the number of GPUs must have been said."""
+    state = session.config.stash[STATE]
+    if not state.cases or session.config.option.collectonly:
+        return
+    if state.settings.gpus is None:
+        raise pytest.UsageError("say how many GPUs this session has: --gpus N (larger rungs are skipped)")
+    state.arm()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep how the test's own body ended; the case's record needs it."""
+    report = yield
+    if report.when == "call":
+        item.stash[CALL] = report
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """End what still runs; a session of cases that measured nothing at all is not green."""
+    state = session.config.stash[STATE]
+    state.close()
+    hollow = state.cases and not state.measured and not session.config.option.collectonly
+    if hollow and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last way out."""
+    state = config.stash.get(STATE, None)
+    if state is not None:
+        state.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The table of verdicts, and where everything is."""
+    state = config.stash[STATE]
+    if not state.rows:
+        return
+    terminalreporter.section("scaleperf")
+    for line in text.table(state.rows, verbose=config.get_verbosity() > 0):
+        terminalreporter.write_line(line)
+    if state.folder is not None:
+        terminalreporter.write_line(f"records, logs and scripts: {state.folder}")
+    if not state.measured:
+        terminalreporter.write_line("NOTHING WAS MEASURED: every case was skipped or stopped before its launch")

@@ -1,0 +1,132 @@
+"""One case inside a test: launched behind its gate in the setup, judged in the body, recorded at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_scaleperf.model import (
+    Case,
+    Decision,
+    Gate,
+    GateState,
+    LaunchError,
+    ScalePerfError,
+    Suite,
+    Verdict,
+)
+from pytest_scaleperf.plugin import rounds
+from pytest_scaleperf.plugin.live import LiveLine
+from pytest_scaleperf.plugin.state import STATE, State
+from pytest_scaleperf.report import text
+
+if TYPE_CHECKING:
+    from pytest_scaleperf.campaign import CaseRun
+
+CALL = pytest.StashKey[pytest.TestReport]()
+"""How the test's own body ended."""
+
+
+class Regression(pytest.fail.Exception):
+    """A case's verdict is not a pass. ``xfail`` of a case must name this class: it can expect only a verdict."""
+
+
+class ScalePerf:
+    """What a test gets: one case that was launched, observed and judged."""
+
+    def __init__(self, run: CaseRun) -> None:
+        self.run = run
+        self.checked = False
+
+    @property
+    def case(self) -> Case:
+        """The configuration that ran."""
+        return self.run.case
+
+    @property
+    def verdict(self) -> Verdict:
+        """The judgement, with value, baseline and change of each metric."""
+        return self.run.verdict
+
+    def check(self) -> None:
+        """Fail unless every judged metric holds against the baseline.
+
+        Raises Regression with value, baseline, change and the next command.
+        """
+        self.checked = True
+        if self.verdict.decision is Decision.RECORDED:
+            pytest.skip(self.verdict.reason)
+        if not self.verdict.decision.is_pass:
+            raise Regression(self.failure_text(), pytrace=False)
+
+    def failure_text(self) -> str:
+        """Expected, found, where, and the next command."""
+        where = "none" if self.run.baseline is None else self.run.baseline.where
+        return text.failure_text(self.case, self.verdict, where, self.run.folder)
+
+
+@pytest.fixture
+def scaleperf(request: pytest.FixtureRequest) -> Iterator[ScalePerf]:
+    """One case of a suite, launched and observed; ``check()`` turns its verdict into pass or fail."""
+    state = request.config.stash[STATE]
+    case = request.param
+    if isinstance(case, Suite):
+        here = "unknown" if state.system is None else state.system.name
+        pytest.skip(f"suite {case.name} is for system {case.system}, this is {here}; say --system {case.system}")
+    try:
+        given = _launch(request, state, case)
+    except ScalePerfError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield given
+    _finish(request, state, given)
+
+
+def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePerf:
+    campaign, properties = state.campaign(), request.node.user_properties
+    gate = campaign.gate(case)
+    if gate.state is not GateState.OPEN:
+        campaign.skip(case, gate)
+        state.rows.append(text.row(case, Verdict(Decision.SKIPPED, (), gate.reason)))
+        properties.extend(text.gate_properties(case, gate))
+        _leave(gate)
+    run = campaign.run(case, gate, LiveLine(request.config, f"{len(state.rows) + 1}/{state.cases}"))
+    state.replayed += run.replayed
+    properties.extend(text.properties(case, run.verdict, run.fingerprint, run.samples))
+    rounds.store(request, run.step_times, run.verdict)
+    given = ScalePerf(run)
+    if run.verdict.decision is Decision.MACHINE_FAILED:
+        campaign.finish(run, run.verdict)
+        state.rows.append(text.row(case, run.verdict))
+        raise LaunchError(given.failure_text())
+    return given
+
+
+def _leave(gate: Gate) -> None:
+    """A closed gate is a skip that names the parent; a gate without evidence is an error."""
+    if gate.state is GateState.NO_EVIDENCE:
+        raise LaunchError(gate.reason)
+    pytest.skip(gate.reason)
+
+
+def _finish(request: pytest.FixtureRequest, state: State, given: ScalePerf) -> None:
+    """Write the record once the test's own body has ended: its other assertions count too."""
+    report = request.node.stash.get(CALL, None)
+    verdict, unasked = given.verdict, False
+    if report is None:
+        verdict = _spoilt(verdict, "the test did not reach its body")
+    elif verdict.decision.is_pass and report.outcome != "passed":
+        verdict = _spoilt(verdict, f"the test itself {report.outcome} although the numbers hold")
+    elif not given.checked and report.outcome == "passed":
+        unasked = True
+        verdict = _spoilt(verdict, "the test never called scaleperf.check(): its verdict was not asked for")
+    state.campaign().finish(given.run, verdict)
+    state.rows.append(text.row(given.case, verdict))
+    if unasked:
+        pytest.fail(f"{given.case.id}: {verdict.reason}", pytrace=False)
+
+
+def _spoilt(verdict: Verdict, reason: str) -> Verdict:
+    return dataclasses.replace(verdict, decision=Decision.RUN_FAILED, reason=reason)

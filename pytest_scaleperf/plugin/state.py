@@ -1,0 +1,116 @@
+"""The state of one pytest session: settings, loaded suites, and the campaign once something runs."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_scaleperf.model import LaunchError, Suite, SuiteError, System
+from pytest_scaleperf.plugin import options
+from pytest_scaleperf.report.text import Row
+
+if TYPE_CHECKING:
+    from pytest_scaleperf.campaign import Campaign
+
+
+class State:
+    """One session's state, kept in the stash of its config."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.settings = options.read(config)
+        self.system: System | None = None
+        self.cases = 0
+        self.rows: list[Row] = []
+        self.replayed = 0
+        self.folder: Path | None = None
+        self._launched = 0
+        self._suites: dict[Path, tuple[Suite, ...]] = {}
+        self._campaign: Campaign | None = None
+        self._signals: dict[int, Any] = {}
+
+    @property
+    def measured(self) -> int:
+        """Cases that were launched, or taken from the session that is resumed."""
+        return self.replayed + (self._launched if self._campaign is None else self._campaign.launched)
+
+    def campaign(self) -> Campaign:
+        """The campaign, begun with the first case; its folder is made then."""
+        if self._campaign is None:
+            # Rooms below import what only a running session needs; collecting 10,000 cases must not pay for it.
+            from pytest_scaleperf.campaign import Campaign  # noqa: PLC0415
+            from pytest_scaleperf.launch.local import LocalLauncher  # noqa: PLC0415
+            from pytest_scaleperf.records import SessionFolder  # noqa: PLC0415
+
+            settings, system = self.settings, self.system
+            if system is None:
+                raise LaunchError("no system was chosen: no suite was collected")
+            about = {"arguments": list(self.config.invocation_params.args), "system": system.name}
+            if settings.resume is None:
+                folder = SessionFolder.create(settings.run_dir, about)
+            else:
+                folder = SessionFolder.resume(settings.run_dir, settings.resume)
+            self.folder = folder.path
+            self._campaign = Campaign(settings, system, folder, LocalLauncher())
+        return self._campaign
+
+    def suites(self, folder: Path) -> tuple[Suite, ...]:
+        """The suites of a folder; with the first of them the system of this session is chosen.
+
+        Raises SuiteError with every fault of every file.
+        """
+        if folder not in self._suites:
+            from pytest_scaleperf.system import choose_system, detect_device  # noqa: PLC0415 - only with suites
+
+            if self.system is None:
+                wanted = self.settings.system
+                device = detect_device() if wanted == "auto" else ""
+                self.system = choose_system(self.settings.baselines, wanted, device)
+            self._suites[folder] = _load(folder)
+        return self._suites[folder]
+
+    def arm(self) -> None:
+        """Let SIGTERM and SIGHUP end the session in order, so that jobs are ended and reports are written."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with contextlib.suppress(ValueError):  # not the main thread: whoever runs us there handles signals
+                self._signals[number] = signal.signal(number, _end_session)
+
+    def close(self) -> None:
+        """End whatever still runs; may be called again."""
+        for number, handler in self._signals.items():
+            signal.signal(number, handler)
+        self._signals.clear()
+        if self._campaign is not None:
+            campaign, self._campaign = self._campaign, None
+            self._launched = campaign.launched
+            campaign.close()
+
+
+STATE = pytest.StashKey[State]()
+
+
+def _load(folder: Path) -> tuple[Suite, ...]:
+    """Every suite file of a folder, each with a dialect that exists; the faults of all files in one error."""
+    from pytest_scaleperf.suite import load_suite  # noqa: PLC0415 - pydantic and yaml, only with suites
+    from pytest_scaleperf.titan.dialect import load_dialect  # noqa: PLC0415
+
+    suites, faults = list[Suite](), list[str]()
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            suite = load_suite(path)
+            load_dialect(suite.trainer.dialect, relative_to=path.parent)
+            suites.append(suite)
+        except SuiteError as error:
+            faults.append(str(error))
+    if faults:
+        raise SuiteError("\n".join(faults))
+    return tuple(suites)
+
+
+def _end_session(number: int, _frame: FrameType | None) -> None:
+    pytest.exit(f"ended by {signal.Signals(number).name}", returncode=128 + number)
