@@ -1,0 +1,217 @@
+"""Put a suite file together: check every part, expand every rung, and report all faults of the file at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_scaleperf.model import Case, Limits, Measure, Requirement, Rung, Suite, SuiteError, Trainer
+from pytest_scaleperf.suite.expand import Configuration, expand
+from pytest_scaleperf.suite.identity import base_id, distinct_ids
+from pytest_scaleperf.suite.ladder import Ladder
+from pytest_scaleperf.suite.schema import LimitsPart, MeasurePart, RungPart, SuiteFile, TrainerPart
+from pytest_scaleperf.yamlfile import Faults, Loc, parse
+from pytest_scaleperf.yamlfile.schema import FileModel, check_part
+
+SUFFIXES = (".yaml", ".yml")
+MIN_INTERVALS = 3
+"""Fewer values than this after warm-up give no spread, and so no verdict."""
+
+_Part = TypeVar("_Part", bound=FileModel)
+_UNKNOWN_TRAINER = Trainer("", "", "")
+_UNKNOWN_MEASURE = Measure(steps=1, warmup=1, log_freq=1)
+_UNKNOWN_LIMITS = Limits(startup=1, no_progress=1, total=1)
+
+
+@dataclass(slots=True)
+class _Level:
+    """What the ladder's entries of one GPU count add up to."""
+
+    gpus: int
+    loc: Loc
+    requires: Requirement | None
+    configurations: list[Configuration]
+    faulty: bool = False
+
+
+def load_suites(folder: Path) -> tuple[Suite, ...]:
+    """The suites of all .yaml and .yml files that lie directly in ``folder``, in the order of their names.
+
+    Raises SuiteError with every fault of every file.
+    """
+    suites, faults = [], []
+    for path in sorted(p for p in folder.glob("*") if p.suffix in SUFFIXES and not p.name.startswith(".")):
+        try:
+            suites.append(load_suite(path))
+        except SuiteError as error:
+            faults.append(str(error))
+    if faults:
+        raise SuiteError("\n".join(faults))
+    return tuple(suites)
+
+
+def load_suite(path: Path) -> Suite:
+    """The suite of one file, with every case of every rung.
+
+    Raises SuiteError with every fault of the file, one line each: ``file:line: key: expected ..., found ...``.
+    """
+    faults = Faults(parse(path, SuiteError))
+    head = check_part(faults, SuiteFile, ())
+    trainer, measure = _part(faults, TrainerPart, "trainer"), _part(faults, MeasurePart, "measure")
+    limits = _part(faults, LimitsPart, "limits")
+    _check_measure(faults, measure)
+    _check_limits(faults, limits)
+    suite = Suite(
+        name="suite" if head is None else head.name,
+        path=path,
+        system="" if head is None else head.system,
+        trainer=_UNKNOWN_TRAINER if trainer is None else _trainer(faults, trainer, path),
+        measure=_UNKNOWN_MEASURE if measure is None else _measure(measure),
+        limits=_UNKNOWN_LIMITS if limits is None else Limits(limits.startup, limits.no_progress, limits.total),
+        tolerance={} if head is None else dict(head.tolerance),
+        compare_across=() if head is None else tuple(head.compare_across),
+    )
+    # A suite with a part that is not known goes no further than this function: it carries the search for faults.
+    levels = _levels(faults, 1 if head is None else head.sequence)
+    rungs = tuple(_rung(faults, suite, level) for level in sorted(levels, key=lambda level: level.gpus))
+    object.__setattr__(suite, "rungs", rungs)  # cases and suite refer to each other: one of them has to come first
+    _check_gates(faults, suite, levels)
+    faults.check(SuiteError)
+    return suite
+
+
+def _part(faults: Faults, model: type[_Part], key: str) -> _Part | None:
+    if not isinstance(faults.document.data.get(key), dict):
+        return None  # the top of the file has that fault already
+    return check_part(faults, model, (key,))
+
+
+def _trainer(faults: Faults, part: TrainerPart, path: Path) -> Trainer:
+    text = faults.document.text
+    dialect = path.parent / part.dialect
+    if part.dialect.endswith(SUFFIXES) and not dialect.is_file():
+        faults.add(("trainer", "dialect"), "the path of a dialect file, relative to this file", f"no file {dialect}")
+    return Trainer(
+        dialect=part.dialect,
+        module=part.module,
+        config=part.config,
+        entry=part.entry,
+        python=_place(part.python, path),
+        executable=_place(part.executable, path),
+        args=tuple(part.args),
+        # Numbers as they are written: 1e3 is not 1000.0 to whoever reads the variable.
+        env=tuple((name, text(("trainer", "env", name)) or "") for name in part.env),
+        force_load_balance=part.force_load_balance,
+    )
+
+
+def _place(program: str | None, path: Path) -> str | None:
+    """A program with a slash lies relative to the suite file. Links are kept: a venv's python is one."""
+    if program is None or "/" not in program:
+        return program
+    return os.path.normpath(path.parent.resolve() / program)
+
+
+def _measure(part: MeasurePart) -> Measure:
+    most = max(3, part.repeats) if part.max_samples is None else part.max_samples
+    return Measure(part.steps, part.warmup, part.log_freq, part.repeats, most)
+
+
+def _check_measure(faults: Faults, part: MeasurePart | None) -> None:
+    if part is None:
+        return
+    if part.warmup >= part.steps:
+        faults.add(("measure", "warmup"), f"fewer than the {part.steps} steps")
+    elif part.steps % part.log_freq:
+        faults.add(("measure", "steps"), f"a multiple of log_freq {part.log_freq}, so that the last step is logged")
+    else:
+        values = part.steps // part.log_freq - -(-part.warmup // part.log_freq)
+        if values < MIN_INTERVALS:
+            found = f"{values} (steps {part.steps}, warmup {part.warmup}, log_freq {part.log_freq})"
+            faults.add(("measure", "steps"), f"at least {MIN_INTERVALS} logged intervals after warm-up", found)
+    if part.max_samples is not None and part.max_samples < part.repeats:
+        faults.add(("measure", "max_samples"), f"at least repeats, {part.repeats}")
+
+
+def _check_limits(faults: Faults, part: LimitsPart | None) -> None:
+    if part is None:
+        return
+    for name in ("startup", "no_progress"):
+        if getattr(part, name) > part.total:
+            faults.add(("limits", name), f"at most total, {part.total:g} s: it could never be reached")
+
+
+def _levels(faults: Faults, sequence: int) -> list[_Level]:
+    """Entries of the ladder by GPU count; an entry with a fault marks its level, so that others do not rely on it."""
+    levels: dict[int, _Level] = {}
+    entries = faults.document.data.get("ladder")
+    for place, raw in enumerate(entries if isinstance(entries, list) else ()):
+        loc: Loc = ("ladder", place)
+        part = check_part(faults, RungPart, loc) if isinstance(raw, dict) else None
+        if part is None:
+            gpus = raw.get("gpus") if isinstance(raw, dict) else None
+            if isinstance(gpus, int):
+                levels.setdefault(gpus, _Level(gpus, loc, None, [])).faulty = True
+            continue
+        requires = None if part.requires is None else Requirement(part.requires.gpus, tuple(part.requires.same))
+        level = levels.setdefault(part.gpus, _Level(part.gpus, loc, requires, []))
+        if requires != level.requires and not level.faulty:
+            line = faults.document.line(level.loc)
+            faults.add((*loc, "requires"), f"the same as in the entry of {part.gpus} GPUs in line {line}")
+        level.configurations += expand(faults, part, loc, sequence)
+        level.faulty = level.faulty or not faults.clean(loc)
+    return list(levels.values())
+
+
+def _rung(faults: Faults, suite: Suite, level: _Level) -> Rung:
+    prefix = f"{suite.name}-{level.gpus}gpu"
+    found = level.configurations
+    plain = [base_id(prefix, c.layout, c.activation_checkpoint, c.batch) for c in found]
+    ids = distinct_ids(plain, [c.batch for c in found])
+    if len(set(ids)) < len(ids):
+        _add_duplicates(faults, found, ids)
+    cases = (
+        Case(name, suite, level.gpus, c.layout, c.activation_checkpoint, c.batch, c.expect)
+        for name, c in zip(ids, found, strict=True)
+    )
+    return Rung(level.gpus, level.requires, tuple(cases))
+
+
+def _add_duplicates(faults: Faults, found: Sequence[Configuration], ids: Sequence[str]) -> None:
+    first: dict[str, Configuration] = {}
+    for name, configuration in zip(ids, found, strict=True):
+        if name in first:
+            line = faults.document.line(first[name].loc)
+            faults.add(configuration.loc, "each configuration once", f"{name} again; it is in line {line} already")
+        first.setdefault(name, configuration)
+
+
+def _check_gates(faults: Faults, suite: Suite, levels: Sequence[_Level]) -> None:
+    by_gpus = {level.gpus: level for level in levels}
+    ladder = Ladder(suite)
+    for level in levels:
+        if level.requires is None:
+            continue
+        loc = (*level.loc, "requires")
+        required = by_gpus.get(level.requires.gpus)
+        smaller = sorted(gpus for gpus in by_gpus if gpus < level.gpus)
+        if level.requires.gpus not in smaller or required is None:
+            known = ", ".join(map(str, smaller)) or "there is none"
+            faults.add((*loc, "gpus"), f"the GPU count of a smaller rung ({known})")
+        elif not required.faulty and not level.faulty:
+            _check_parents(faults, ladder, suite, level, loc)
+
+
+def _check_parents(faults: Faults, ladder: Ladder, suite: Suite, level: _Level, loc: Loc) -> None:
+    rung = suite.rung(level.gpus)
+    if rung is None or rung.requires is None:
+        return
+    for key, cases in ladder.orphans(rung).items():
+        values = ", ".join(f"{name} {value}" for name, value in zip(rung.requires.same, key, strict=True))
+        more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+        found = f"none: {cases[0].id}{more} could never run"
+        wanted = f"a case of {rung.requires.gpus} GPUs that is to complete" + (f" with {values}" if values else "")
+        faults.add(loc, wanted, found)

@@ -1,0 +1,162 @@
+"""What a suite file may hold, key by key; each ``description`` is the accepted form in words."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+
+from pytest_scaleperf.model import AXES, FINGERPRINT_FIELDS, ActivationCheckpoint, Metric, Outcome
+from pytest_scaleperf.yamlfile.schema import FRACTION, Count, FileModel, Fraction, Name, Text, expected
+
+_Value = TypeVar("_Value")
+
+COUNTS = "a whole number of at least 1, or a list of different ones"
+MODES = f"one of {', '.join(ActivationCheckpoint)}, or a list of different ones"
+EXPECTABLE = tuple(outcome for outcome in Outcome if not outcome.is_machine)
+_OUTCOMES = f"an outcome that the code or the configuration decides: {', '.join(EXPECTABLE)}"
+_METRICS = f"a mapping from {', '.join(Metric)} to {FRACTION}"
+_AXES = f"a list of different names out of {', '.join(AXES)}"
+_FIELDS = f"a list of different names out of {', '.join(FINGERPRINT_FIELDS)}"
+_SECONDS = "a number of seconds, more than 0"
+
+
+def _as_list(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+def _different(values: list[_Value]) -> list[_Value]:
+    twice = [value for index, value in enumerate(values) if value in values[:index]]
+    if twice:
+        raise expected(f"different values, not {twice[0]} twice")
+    return values
+
+
+def _axis_name(value: str) -> str:
+    if value not in AXES:
+        raise expected(f"one of {', '.join(AXES)}")
+    return value
+
+
+def _field_name(value: str) -> str:
+    if value not in FINGERPRINT_FIELDS:
+        raise expected(f"one of {', '.join(FINGERPRINT_FIELDS)}")
+    return value
+
+
+def _by_the_code(value: Outcome) -> Outcome:
+    if value.is_machine:
+        raise expected(f"{_OUTCOMES} (a failure of the machine is an error, never expected)")
+    return value
+
+
+def _env_value(value: object) -> str:
+    """Numbers are accepted; the text that is used is taken from the file as it is written."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or "\0" in str(value):
+        raise expected("text or a number; put true, false and lists in quotes")
+    return str(value)
+
+
+Mode = Annotated[ActivationCheckpoint, Field(strict=False)]
+Counts = Annotated[list[Count] | None, BeforeValidator(_as_list), AfterValidator(_different), Field(min_length=1)]
+Modes = Annotated[list[Mode] | None, BeforeValidator(_as_list), AfterValidator(_different), Field(min_length=1)]
+Expect = Annotated[Outcome, Field(strict=False), AfterValidator(_by_the_code)]
+Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$")]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Seconds = Annotated[float, Field(gt=0)]
+Part = dict[str, Any]
+
+
+class SuiteFile(FileModel):
+    """The top of a suite file; its parts are checked one by one, so that a fault in one hides none in another."""
+
+    name: Name = Field(description="a name of a-z, 0-9 and -, such as cpu-dense")
+    system: Name = Field(description="a system's name: a folder of the baselines, of a-z, 0-9 and -")
+    trainer: Part = Field(description="a mapping with dialect, module and config")
+    measure: Part = Field(description="a mapping with steps, warmup and log_freq")
+    limits: Part = Field(description="a mapping with startup, no_progress and total")
+    tolerance: dict[Annotated[Metric, Field(strict=False)], Fraction] = Field(
+        default_factory=dict, description=_METRICS
+    )
+    compare_across: Annotated[list[Annotated[str, AfterValidator(_field_name)]], AfterValidator(_different)] = Field(
+        default_factory=list, description=_FIELDS
+    )
+    sequence: Count = Field(description="a whole number of tokens, at least 1")
+    ladder: list[Part] = Field(min_length=1, description="a list of rungs, at least one")
+
+
+class TrainerPart(FileModel):
+    """How a case's training is started."""
+
+    dialect: Text = Field(description='a dialect in quotes, such as "0.3", or the path of a .yaml file')
+    module: Word = Field(description="torchtitan's name of the model, such as llama3, or an importable module")
+    config: Word = Field(description="the name of a configuration, such as llama3_debugmodel, or of a flavour")
+    entry: Module = Field(default="synthetic", description="synthetic, or a module to run with python -m")
+    python: Text | None = Field(default=None, description="a Python interpreter: a path with /, or a name on PATH")
+    executable: Text | None = Field(default=None, description="a program: a path with /, or a name on PATH")
+    args: list[Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]] = Field(
+        default_factory=list, description="a list of arguments, each as text (numbers in quotes)"
+    )
+    env: dict[EnvName, Annotated[str, BeforeValidator(_env_value)]] = Field(
+        default_factory=dict, description="a mapping from names of environment variables to text or numbers"
+    )
+    force_load_balance: bool = Field(default=False, description="true or false")
+
+
+class MeasurePart(FileModel):
+    """What is measured."""
+
+    steps: Count = Field(description="a whole number of steps, at least 1")
+    warmup: Count = Field(description="a whole number of steps, at least 1 (step 1 is never judged)")
+    log_freq: Count = Field(description="a whole number of steps, at least 1")
+    repeats: Count = Field(default=1, description="a whole number of runs, at least 1")
+    max_samples: Count | None = Field(default=None, description="a whole number of runs, at least 1")
+
+
+class LimitsPart(FileModel):
+    """When a run is ended."""
+
+    startup: Seconds = Field(description=_SECONDS)
+    no_progress: Seconds = Field(description=_SECONDS)
+    total: Seconds = Field(description=_SECONDS)
+
+
+class RequiresPart(FileModel):
+    """A rung's gate."""
+
+    gpus: Count = Field(description="the GPU count of a smaller rung")
+    same: Annotated[list[Annotated[str, AfterValidator(_axis_name)]], AfterValidator(_different)] = Field(
+        description=_AXES
+    )
+
+
+class AxesPart(FileModel):
+    """Values of the axes; a single value is a list of one. Left out is None."""
+
+    dp_shard: Counts = Field(default=None, description=COUNTS)
+    dp_replicate: Counts = Field(default=None, description=COUNTS)
+    tp: Counts = Field(default=None, description=COUNTS)
+    cp: Counts = Field(default=None, description=COUNTS)
+    pp: Counts = Field(default=None, description=COUNTS)
+    ep: Counts = Field(default=None, description=COUNTS)
+    activation_checkpoint: Modes = Field(default=None, description=MODES)
+    local_batch: Counts = Field(default=None, description=COUNTS)
+    global_batch: Counts = Field(default=None, description=COUNTS)
+    sequence: Counts = Field(default=None, description=COUNTS)
+
+
+class IncludePart(AxesPart):
+    """One case more; every axis has one value."""
+
+    expect: Expect | None = Field(default=None, description=_OUTCOMES)
+
+
+class RungPart(AxesPart):
+    """One entry of the ladder."""
+
+    gpus: Count = Field(description="a whole number of GPUs, at least 1")
+    requires: RequiresPart | None = Field(default=None, description="a mapping with gpus and same")
+    expect: Expect = Field(default=Outcome.COMPLETED, description=_OUTCOMES)
+    exclude: list[AxesPart] = Field(default_factory=list, description="a list of mappings from axes to values")
+    include: list[IncludePart] = Field(default_factory=list, description="a list of mappings, one for each case")
