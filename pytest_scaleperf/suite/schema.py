@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from pytest_scaleperf.model import AXES, FINGERPRINT_FIELDS, ActivationCheckpoint, Metric, Outcome
-from pytest_scaleperf.yamlfile.schema import FRACTION, Count, FileModel, Fraction, Name, Text, expected
-
-_Value = TypeVar("_Value")
+from pytest_scaleperf.yamlfile.schema import FRACTION, Count, FileModel, Fraction, Name, Text, different, expected
 
 COUNTS = "a whole number of at least 1, or a list of different ones"
 MODES = f"one of {', '.join(ActivationCheckpoint)}, or a list of different ones"
@@ -23,13 +21,6 @@ _SECONDS = "a number of seconds, more than 0"
 
 def _as_list(value: object) -> object:
     return value if isinstance(value, list) else [value]
-
-
-def _different(values: list[_Value]) -> list[_Value]:
-    twice = [value for index, value in enumerate(values) if value in values[:index]]
-    if twice:
-        raise expected(f"different values, not {twice[0]} twice")
-    return values
 
 
 def _axis_name(value: str) -> str:
@@ -58,8 +49,8 @@ def _env_value(value: object) -> str:
 
 
 Mode = Annotated[ActivationCheckpoint, Field(strict=False)]
-Counts = Annotated[list[Count] | None, BeforeValidator(_as_list), AfterValidator(_different), Field(min_length=1)]
-Modes = Annotated[list[Mode] | None, BeforeValidator(_as_list), AfterValidator(_different), Field(min_length=1)]
+Counts = Annotated[list[Count] | None, BeforeValidator(_as_list), different, Field(min_length=1)]
+Modes = Annotated[list[Mode] | None, BeforeValidator(_as_list), different, Field(min_length=1)]
 Expect = Annotated[Outcome, Field(strict=False), AfterValidator(_by_the_code)]
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$")]
@@ -79,7 +70,7 @@ class SuiteFile(FileModel):
     tolerance: dict[Annotated[Metric, Field(strict=False)], Fraction] = Field(
         default_factory=dict, description=_METRICS
     )
-    compare_across: Annotated[list[Annotated[str, AfterValidator(_field_name)]], AfterValidator(_different)] = Field(
+    compare_across: Annotated[list[Annotated[str, AfterValidator(_field_name)]], different] = Field(
         default_factory=list, description=_FIELDS
     )
     sequence: Count = Field(description="a whole number of tokens, at least 1")
@@ -126,9 +117,7 @@ class RequiresPart(FileModel):
     """A rung's gate."""
 
     gpus: Count = Field(description="the GPU count of a smaller rung")
-    same: Annotated[list[Annotated[str, AfterValidator(_axis_name)]], AfterValidator(_different)] = Field(
-        description=_AXES
-    )
+    same: Annotated[list[Annotated[str, AfterValidator(_axis_name)]], different] = Field(description=_AXES)
 
 
 class AxesPart(FileModel):

@@ -40,6 +40,7 @@ class FileModel(pydantic.BaseModel):
 
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
+_Value = TypeVar("_Value")
 
 
 def expected(form: str) -> PydanticCustomError:
@@ -60,6 +61,16 @@ def _fraction(value: object) -> float:
     return share
 
 
+def _different(values: list[_Value]) -> list[_Value]:
+    twice = [value for index, value in enumerate(values) if value in values[:index]]
+    if twice:
+        raise expected(f"different values, not {twice[0]} twice")
+    return values
+
+
+different = pydantic.AfterValidator(_different)
+"""For a list in which nothing may stand twice."""
+
 Fraction = Annotated[float, pydantic.BeforeValidator(_fraction)]
 """A share of a value, written ``3 %`` or ``0.03``; between 0 and 1, both excluded."""
 
@@ -78,11 +89,18 @@ def validate(document: Document, model: type[Model], error: type[ScalePerfError]
     Raises ``error`` with every fault of its YAML and of its schema: ``file:line: key.path: expected, found``.
     """
     faults = Faults(document)
-    checked = check_part(faults, model, ())
+    return finish(faults, check_part(faults, model, ()), error)
+
+
+def finish(faults: Faults, part: Model | None, error: type[ScalePerfError]) -> Model:
+    """The part, where nothing at all was wrong.
+
+    Raises ``error`` with every fault that was gathered.
+    """
     faults.check(error)
-    if checked is None:  # unreachable: check_part gives None only together with a fault
-        raise error(f"{document.path}: expected {model.__name__}, found something else")
-    return checked
+    if part is None:
+        raise TypeError("expected a fault for a part that could not be checked, found none")
+    return part
 
 
 def check_part(faults: Faults, model: type[Model], loc: Loc) -> Model | None:
