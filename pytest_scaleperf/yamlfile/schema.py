@@ -25,10 +25,14 @@ _EXPECTED = "scaleperf_expected"
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
 
 
-class FileModel(pydantic.BaseModel):
-    """Base of everything that people write: unknown keys, conversions and empty values are faults."""
+class NullableModel(pydantic.BaseModel):
+    """Base of what people write, where an empty value has a meaning: unknown keys and conversions are faults."""
 
     model_config = pydantic.ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class FileModel(NullableModel):
+    """Base of everything else that people write: an empty value is a fault too."""
 
     @pydantic.field_validator("*", mode="before")
     @classmethod

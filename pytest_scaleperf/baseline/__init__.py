@@ -1,0 +1,8 @@
+"""Baselines are what earlier runs measured, one file for each system and suite: read them, and add to them."""
+
+from __future__ import annotations
+
+from pytest_scaleperf.baseline.read import baseline_value, read_baselines
+from pytest_scaleperf.baseline.record import record_sample
+
+__all__ = ["baseline_value", "read_baselines", "record_sample"]

@@ -1,0 +1,81 @@
+"""Read a baseline file: every entry as a Baseline, or every fault of the file at once."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_scaleperf.baseline.schema import BaselineFile, CasePart, FingerprintPart
+from pytest_scaleperf.model import FINGERPRINT_FIELDS, Baseline, BaselineError, BaselineSample, Fingerprint, Metric
+from pytest_scaleperf.yamlfile import Document, Faults, parse
+from pytest_scaleperf.yamlfile.schema import check_part, finish
+
+_SHARED_FIELDS = tuple(name for name in FINGERPRINT_FIELDS if name != "config")
+
+
+def read_baselines(path: Path) -> dict[str, Baseline]:
+    """Every baseline of the file, by case id; none where there is no such file.
+
+    Raises BaselineError with every fault of the file, one line each: ``file:line: key: expected ..., found ...``.
+    """
+    if not path.exists():
+        return {}
+    document, file = read_file(path)
+    lines = document.lines(("cases",))
+    shared_parts = {name: shared(part) for name, part in file.fingerprints.items()}
+    return {
+        case_id: _baseline(case_id, case, shared_parts[case.fingerprint], f"{path}:{lines[case_id]}")
+        for case_id, case in file.cases.items()
+    }
+
+
+def baseline_value(baseline: Baseline, metric: Metric) -> float | None:
+    """The median over the samples that have the metric, in its unit; None where none has."""
+    values = [sample.values[metric] for sample in baseline.samples if metric in sample.values]
+    return statistics.median(values) if values else None
+
+
+def read_file(path: Path) -> tuple[Document, BaselineFile]:
+    """The file as it is written and as its schema sees it.
+
+    Raises BaselineError with every fault.
+    """
+    faults = Faults(parse(path, BaselineError))
+    file = check_part(faults, BaselineFile, ())
+    if file is not None:
+        _check(faults, file, path)
+    return faults.document, finish(faults, file, BaselineError)
+
+
+def _check(faults: Faults, file: BaselineFile, path: Path) -> None:
+    suite, system = named_by(path)
+    if file.suite != suite:
+        faults.add(("suite",), f"{suite}, as the file is named")
+    if file.system != system:
+        faults.add(("system",), f"{system}, as the folder is named")
+    for case_id, case in file.cases.items():
+        if case.fingerprint not in file.fingerprints:
+            known = ", ".join(file.fingerprints) or "there is none"
+            faults.add(("cases", case_id, "fingerprint"), f"one of the fingerprints ({known})")
+        for place, sample in enumerate(case.samples):
+            if not sample.values():
+                faults.add(("cases", case_id, "samples", place), f"at least one of {', '.join(Metric)}", "none")
+
+
+def named_by(path: Path) -> tuple[str, str]:
+    """Suite and system that the path stands for."""
+    absolute = path.absolute()
+    return absolute.stem, absolute.parent.name
+
+
+def _baseline(case_id: str, case: CasePart, shared: Mapping[str, Any], where: str) -> Baseline:
+    samples = tuple(BaselineSample(s.date, s.session, s.values()) for s in case.samples)
+    fingerprint = Fingerprint(**shared, config=case.config)
+    return Baseline(case_id, fingerprint, samples, where, dict(case.tolerance), case.why)
+
+
+def shared(part: FingerprintPart | Fingerprint) -> dict[str, Any]:
+    """What fingerprints of different cases have in common: all but the configuration."""
+    return {name: getattr(part, name) for name in _SHARED_FIELDS}

@@ -1,0 +1,84 @@
+"""What a baseline file may hold, key by key; each ``description`` is the accepted form in words."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from pytest_scaleperf.model import Metric
+from pytest_scaleperf.yamlfile.schema import FRACTION, FileModel, Fraction, Name, NullableModel, Text, expected
+
+POSITIVE = "a finite number more than 0; a metric that was not measured is left out"
+_METRICS = ", ".join(Metric)
+_DATE = "a date such as 2026-11-30"
+
+
+def _date(value: str) -> str:
+    try:
+        return dt.date.fromisoformat(value).isoformat()
+    except ValueError:
+        raise expected(_DATE) from None
+
+
+_MetricName = Annotated[Metric, Field(strict=False)]
+_Positive = Annotated[float, Field(gt=0)]
+
+
+class FingerprintPart(NullableModel):
+    """What the cases of one or more sessions share; null: there is no such thing on that machine."""
+
+    device: Text = Field(description="the device's name")
+    driver: Text | None = Field(description="a version as text, or null")
+    torch: Text | None = Field(description="a version as text, or null")
+    nccl: Text | None = Field(description="a version as text, or null")
+    torchtitan: Text | None = Field(description="a version as text, or null")
+    torchtitan_commit: Text | None = Field(description="a commit as text, or null")
+    peak_flops: _Positive | None = Field(description="a number of FLOP/s, or null where it is measured in the run")
+
+
+class SamplePart(FileModel):
+    """What one session measured; a field for each metric."""
+
+    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    session: Text = Field(description="the session's name")
+    tps: _Positive | None = Field(default=None, description=POSITIVE)
+    mfu: _Positive | None = Field(default=None, description=POSITIVE)
+    peak_memory: _Positive | None = Field(default=None, description=POSITIVE)
+    step_time: _Positive | None = Field(default=None, description=POSITIVE)
+
+    def values(self) -> dict[Metric, float]:
+        """The metrics that were measured."""
+        found = ((metric, getattr(self, metric.value)) for metric in Metric)
+        return {metric: value for metric, value in found if value is not None}
+
+
+class ReplacedPart(FileModel):
+    """What stood here before the fingerprint changed."""
+
+    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    values: dict[_MetricName, _Positive] = Field(description=f"a mapping from {_METRICS} to numbers")
+    differences: dict[str, list[Any]] = Field(description="a mapping from fingerprint fields to [old, new]")
+
+
+class CasePart(FileModel):
+    """One case's entry."""
+
+    fingerprint: Text = Field(description="the name of one of the fingerprints")
+    config: Text = Field(description="the digest of the case's configuration, as text")
+    samples: list[SamplePart] = Field(min_length=1, description="a list of samples, at least one")
+    tolerance: dict[_MetricName, Fraction] = Field(
+        default_factory=dict, description=f"a mapping from {_METRICS} to {FRACTION}"
+    )
+    why: Text = Field(default="", description="text")
+    replaced: ReplacedPart | None = Field(default=None, description="a mapping with date, values and differences")
+
+
+class BaselineFile(FileModel):
+    """What a baseline file may hold."""
+
+    suite: Name = Field(description="the suite's name")
+    system: Name = Field(description="the system's name")
+    fingerprints: dict[Text, FingerprintPart] = Field(description="a mapping from names to fingerprints")
+    cases: dict[Text, CasePart] = Field(description="a mapping from case ids to entries")
