@@ -1,0 +1,66 @@
+"""`python -m pytest_scaleperf.titan.entry FLAGS`: torchtitan's own training with synthetic tokens, on GPUs or a CPU.
+
+Runs inside a job, one process per rank (torchrun), or alone in place of one rank of any world size
+(``--comm.mode fake_backend`` with NGPU, WORLD_SIZE, RANK and LOCAL_RANK in the environment). FLAGS are
+torchtitan's. Nothing of it is needed by a team that runs an entry module of its own.
+
+Environment: ``SCALEPERF_RUN_DIR`` (where the rank files go), ``SCALEPERF_SLOWDOWN`` and ``SCALEPERF_FAULT``
+(see `inside/trials.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from pytest_scaleperf.titan.inside import cpu, phases, rank_file, trials
+from pytest_scaleperf.titan.inside.say import refuse, say
+
+
+def main() -> None:
+    """Prepare this rank, then hand over to torchtitan's main."""
+    slowdown, fault = trials.read_slowdown(os.environ), trials.read_fault(os.environ)
+    on_cpu = cpu.is_needed()
+    if on_cpu:
+        cpu.prepare()
+        say("no accelerator here: torchtitan trains on the CPU")
+    generation = _generation()
+    generation.install(cpu=on_cpu)
+    trainer = generation.TRAINER
+    phases.install(trainer, generation.is_profiling)
+    rank_file.install(trainer, cpu=on_cpu, device_name=cpu.name if on_cpu else _accelerator_name)
+    trials.install_fault(trainer, fault)
+    trials.install_slowdown(trainer, slowdown)
+    generation.run()
+
+
+def _generation() -> Any:  # noqa: ANN401 - a module
+    """The module that knows the torchtitan that is installed, told by its layout: a fork may call itself anything."""
+    if find_spec("torchtitan") is None:
+        refuse("torchtitan is not installed here: pip install 'pytest-scaleperf[titan]'")
+    if find_spec("torchtitan.trainer") is not None:
+        from pytest_scaleperf.titan.inside import generation_03  # noqa: PLC0415 - imports torchtitan, after the patches
+
+        return generation_03
+    if find_spec("torchtitan.protocols.train_spec") is not None:
+        from pytest_scaleperf.titan.inside import generation_02  # noqa: PLC0415 - imports torchtitan, after the patches
+
+        return generation_02
+    return refuse(
+        "expected the layout of torchtitan 0.2 (protocols/train_spec.py) or 0.3 (trainer.py), found neither: "
+        "set trainer.entry to a module of your own"
+    )
+
+
+def _accelerator_name() -> str:
+    """Name of the device that this rank has taken. Asked once training begins: before, it would be rank 0's."""
+    if torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return str(torch.accelerator.current_accelerator())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""torchtitan 0.2: where synthetic tokens go in, and how its training is started."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torchtitan.protocols.train_spec as specs
+import torchtitan.train
+from torchtitan.components.tokenizer import BaseTokenizer
+
+from pytest_scaleperf.titan.inside.say import refuse
+from pytest_scaleperf.titan.inside.tokens import END_OF_DOCUMENT, SyntheticTokens
+
+TRAINER: type[Any] = torchtitan.train.Trainer
+
+
+class NoTokenizer(BaseTokenizer):  # type: ignore[misc] # torchtitan ships no types
+    """Answers the end-of-document token, which some attention masks ask for; nothing is encoded or decoded."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.eos_id = END_OF_DOCUMENT
+        self._vocabulary = vocabulary
+
+    def encode(self, *_: object, **__: object) -> list[int]:
+        """Not possible."""
+        raise NotImplementedError
+
+    def decode(self, *_: object, **__: object) -> str:
+        """Not possible."""
+        raise NotImplementedError
+
+    def get_vocab_size(self) -> int:
+        """Size of the model's vocabulary."""
+        return self._vocabulary
+
+
+def install(*, cpu: bool) -> None:  # noqa: ARG001 - 0.2's debug models use plain attention already
+    """Have every model's training specification build our tokens instead of a data set and a tokenizer."""
+    original = specs.get_train_spec
+
+    def get_train_spec(name: str) -> Any:  # noqa: ANN401 - a torchtitan class
+        spec = original(name)
+        return dataclasses.replace(
+            spec,
+            build_dataloader_fn=lambda **words: _dataloader(spec, **words),
+            build_tokenizer_fn=lambda job_config: NoTokenizer(_vocabulary(spec, job_config)),
+        )
+
+    specs.get_train_spec = get_train_spec
+
+
+def run() -> None:
+    """Train as ``python -m torchtitan.train`` would."""
+    torchtitan.train.main(TRAINER)
+
+
+def is_profiling(trainer: Any) -> bool:  # noqa: ANN401 - a torchtitan class
+    """True where this run writes traces."""
+    return bool(trainer.job_config.profiling.enable_profiling)
+
+
+def _dataloader(spec: Any, *, dp_rank: int, job_config: Any, **_: object) -> SyntheticTokens:  # noqa: ANN401 - torchtitan classes
+    return SyntheticTokens(
+        vocabulary=_vocabulary(spec, job_config),
+        sequence=job_config.training.seq_len,
+        batch=job_config.training.local_batch_size,
+        dp_rank=dp_rank,
+        positions=False,
+    )
+
+
+def _vocabulary(spec: Any, job_config: Any) -> int:  # noqa: ANN401 - torchtitan classes
+    vocabulary = getattr(spec.model_args[job_config.model.flavor], "vocab_size", None)
+    if not isinstance(vocabulary, int):
+        refuse(
+            f"synthetic tokens need a model with a vocab_size; {job_config.model.name} {job_config.model.flavor} has "
+            "none: set trainer.entry to a module of your own"
+        )
+    return vocabulary
