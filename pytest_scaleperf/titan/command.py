@@ -1,0 +1,211 @@
+"""From a case to the process that trains it: arguments and environment, and a script to repeat the run by hand."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from pytest_scaleperf.model import Case
+from pytest_scaleperf.titan.dialect import Dialect
+
+ENTRY = "pytest_scaleperf.titan.entry"
+RUN_DIR = "SCALEPERF_RUN_DIR"
+CASE = "SCALEPERF_CASE"
+SCRIPT = "command.sh"
+SEED = 0  # said in every run, so that two runs differ in nothing but the time that they take
+
+# What an outer torchrun or scheduler has set would speak to ours: PET_* are torchrun's own defaults.
+_LEAKS = frozenset({
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
+    "ROLE_WORLD_SIZE", "ROLE_NAME", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "NGPU", "LOG_RANK", RUN_DIR, CASE,
+})  # fmt: skip
+_LEAK_PREFIXES = ("TORCHELASTIC_", "PET_", "PYTEST_")
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"://[^/\s]*@")  # a URL that holds a user's name or password
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One process to start: arguments (never a shell string) and its whole environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def build(  # noqa: PLR0913 - what a process is made of; each named where it is called
+    case: Case, dialect: Dialect, run_dir: Path, *, device: str, python: str, base_env: Mapping[str, str]
+) -> Command:
+    """The process that trains ``case`` on this machine and writes into ``run_dir`` only.
+
+    torchrun starts the ranks and puts ``[rank0]:`` before their lines; where the suite names an executable, that
+    program gets the flags and the number of ranks (``NGPU``) and starts them itself. ``device`` is ``"cpu"`` or a
+    GPU's name, ``python`` the job's interpreter, ``base_env`` what the job inherits.
+
+    Raises SuiteError where the dialect cannot say what the case needs.
+    """
+    trainer = case.suite.trainer
+    env = _environment(case, run_dir, device, base_env)
+    arguments = flags(case, dialect, run_dir, device=device)
+    if trainer.executable is not None:
+        program = _program(trainer.executable, case.suite.path.parent)
+        return Command((program, *arguments), {**env, "NGPU": str(case.gpus), **dict(trainer.env)})
+    torchrun = (
+        "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={case.gpus}", "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0", "--rdzv-id=scaleperf", "--local-addr=localhost", "--role=rank", "--tee=3",
+        f"--log-dir={run_dir / 'torchrun'}",
+    )  # fmt: skip
+    return Command((python, *torchrun, "-m", entry_module(case), *arguments), {**env, **dict(trainer.env)})
+
+
+def build_rehearsal(  # noqa: PLR0913 - as build
+    case: Case, dialect: Dialect, run_dir: Path, *, device: str, python: str, base_env: Mapping[str, str]
+) -> Command:
+    """One process that stands for rank 0 of ``case``: its collectives do nothing, its memory and compute are real.
+
+    Raises SuiteError as ``build`` does.
+    """
+    env = _environment(case, run_dir, device, base_env)
+    world = {"NGPU": str(case.gpus), "WORLD_SIZE": str(case.gpus), "RANK": "0", "LOCAL_RANK": "0"}
+    arguments = flags(case, dialect, run_dir, device=device, switches=("fake_backend",))
+    argv = (python, "-m", entry_module(case), *arguments)
+    return Command(argv, {**env, **world, **dict(case.suite.trainer.env)})
+
+
+def entry_module(case: Case) -> str:
+    """The module that every rank runs."""
+    return ENTRY if case.suite.trainer.entry == "synthetic" else case.suite.trainer.entry
+
+
+def flags(
+    case: Case, dialect: Dialect, run_dir: Path, *, device: str, switches: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Arguments of torchtitan for ``case``, the suite's own after ours so that they win.
+
+    Raises SuiteError where the dialect cannot say what the case needs.
+    """
+    trainer = case.suite.trainer
+    if trainer.force_load_balance:
+        switches = ("force_load_balance", *switches)
+    if device == "cpu":
+        switches = ("cpu", *switches)
+    checkpoint = dialect.say(f"activation_checkpoint.{case.activation_checkpoint}")
+    return (
+        *dialect.say("model", module=trainer.module, config=trainer.config),
+        *_layout(case, dialect),
+        *_batch(case, dialect),
+        *_run(case, dialect, run_dir),
+        *(argument for switch in switches for argument in dialect.say(f"switches.{switch}")),
+        *(() if dialect.activation_checkpoint_last else checkpoint),
+        *trainer.args,
+        *(checkpoint if dialect.activation_checkpoint_last else ()),
+    )
+
+
+def _layout(case: Case, dialect: Dialect) -> tuple[str, ...]:
+    """Every degree, also those of 1, as a configuration may set another; 1 need not be said where it cannot be."""
+    arguments: list[str] = []
+    for degree in fields(case.layout):
+        value = getattr(case.layout, degree.name)
+        if value > 1 or dialect.has(f"layout.{degree.name}"):
+            arguments += dialect.say(f"layout.{degree.name}", value=value)
+    return tuple(arguments)
+
+
+def _batch(case: Case, dialect: Dialect) -> tuple[str, ...]:
+    return (
+        *dialect.say("batch.local", value=case.batch.local),
+        *dialect.say("batch.global", value=case.batch.global_),
+        *dialect.say("batch.sequence", value=case.batch.sequence),
+    )
+
+
+def _run(case: Case, dialect: Dialect, run_dir: Path) -> tuple[str, ...]:
+    """Length, metrics, folder and time limits of the run.
+
+    A collective may take half of the limit without progress: so the watchdog, which knows the rank and the
+    collective, speaks before we end the run.
+    """
+    measure, limits = case.suite.measure, case.suite.limits
+    optional = {
+        "seed": SEED,
+        "init_timeout": math.ceil(limits.startup),
+        "train_timeout": max(1, int(limits.no_progress / 2)),
+    }
+    return (
+        *dialect.say("run.steps", value=measure.steps),
+        *dialect.say("run.log_freq", value=measure.log_freq),
+        *dialect.say("run.metrics"),
+        *dialect.say("run.dump_folder", value=run_dir),
+        *(
+            argument
+            for word, value in optional.items()
+            if dialect.has(f"run.{word}")
+            for argument in dialect.say(f"run.{word}", value=value)
+        ),
+    )
+
+
+def _environment(case: Case, run_dir: Path, device: str, base_env: Mapping[str, str]) -> dict[str, str]:
+    env = {
+        name: value for name, value in base_env.items() if name not in _LEAKS and not name.startswith(_LEAK_PREFIXES)
+    }
+    env |= {RUN_DIR: str(run_dir), CASE: case.id, "PYTHONUNBUFFERED": "1"}
+    if device == "cpu":
+        env["OMP_NUM_THREADS"] = "1"  # one core a rank, as one GPU a rank
+    return env
+
+
+def _program(executable: str, folder: Path) -> str:
+    """A name is looked up on PATH, a relative path is meant from the suite's folder."""
+    return str(folder / executable) if "/" in executable else executable
+
+
+def write_script(run_dir: Path, command: Command, cwd: Path) -> Path:
+    """Write ``command.sh`` into ``run_dir``: the run once more, by hand, into a folder of its own.
+
+    Whatever looks like a secret is not written; the script takes it from the environment of whoever runs it.
+    """
+    secret = sorted(name for name, value in command.env.items() if _is_secret(name, value))
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# Repeats the run in {_comment(str(run_dir))} by hand, into another folder.",
+        "# usage: command.sh [NEW_FOLDER]    (without one: a new folder under ${TMPDIR:-/tmp})",
+        "# Not written here, taken from your environment where it is set: " + (", ".join(secret) or "nothing"),
+        "set -euo pipefail",
+        'folder=${1:-$(mktemp -d "${TMPDIR:-/tmp}/scaleperf-repeat.XXXXXX")}',
+        'mkdir -p -- "$folder"',
+        'folder=$(cd -- "$folder" && pwd)',
+        'if [ -n "$(ls -A -- "$folder")" ]; then',
+        '  echo "expected an empty folder, found files in $folder" >&2',
+        "  exit 2",
+        "fi",
+        'echo "writing into $folder" >&2',
+        f"cd -- {shlex.quote(str(cwd))}",
+        "exec env -i \\",
+    ]
+    words = [f'${{{name}+"{name}=${{{name}}}"}}' for name in secret if name.isidentifier()]
+    words += [f"{name}={_quote(command.env[name], run_dir)}" for name in sorted(command.env.keys() - set(secret))]
+    words += [_quote(argument, run_dir) for argument in command.argv]
+    lines.append(" \\\n".join(f"  {word}" for word in words))
+    path = run_dir / SCRIPT
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+
+
+def _comment(text: str) -> str:
+    return text if text.isprintable() else repr(text)
+
+
+def _quote(text: str, run_dir: Path) -> str:
+    """``text`` for a shell, with the measured run's folder replaced by the new one."""
+    parts = re.split(rf"{re.escape(str(run_dir))}(?=/|$)", text)
+    return '"$folder"'.join(shlex.quote(part) if part else "" for part in parts) or "''"
