@@ -11,6 +11,7 @@ Environment: ``SCALEPERF_RUN_DIR`` (where the rank files go), ``SCALEPERF_SLOWDO
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,6 +19,8 @@ import torch
 
 from pytest_scaleperf.titan.inside import cpu, phases, rank_file, trials
 from pytest_scaleperf.titan.inside.say import refuse, say
+
+_INSTALL = "pip install 'pytest-scaleperf[titan]'"
 
 
 def main() -> None:
@@ -27,7 +30,10 @@ def main() -> None:
     if on_cpu:
         cpu.prepare()
         say("no accelerator here: torchtitan trains on the CPU")
-    generation = _generation()
+    try:
+        generation = _generation()
+    except ModuleNotFoundError as exc:
+        refuse(f"torchtitan needs the module {exc.name}, which is not installed in {sys.executable}: {_INSTALL}")
     generation.install(cpu=on_cpu)
     trainer = generation.TRAINER
     phases.install(trainer, generation.is_profiling)
@@ -40,7 +46,7 @@ def main() -> None:
 def _generation() -> Any:  # noqa: ANN401 - a module
     """The module that knows the torchtitan that is installed, told by its layout: a fork may call itself anything."""
     if find_spec("torchtitan") is None:
-        refuse("torchtitan is not installed here: pip install 'pytest-scaleperf[titan]'")
+        refuse(f"torchtitan is not installed in {sys.executable}: {_INSTALL}")
     if find_spec("torchtitan.trainer") is not None:
         from pytest_scaleperf.titan.inside import generation_03  # noqa: PLC0415 - imports torchtitan, after the patches
 
