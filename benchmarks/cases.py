@@ -36,6 +36,8 @@ LOG = [
     "Process group destroyed",
 ]
 RUNGS = (1, 2, 4, 8)
+# A user's Python keeps compiled modules; without them every start would compile pytest's plugins again.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Cost:
 def timed(command: list[str], folder: Path) -> Cost:
     """Run a command that must succeed; what it used comes from wait4."""
     started = time.perf_counter()
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
     _, status, used = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started
     if status:

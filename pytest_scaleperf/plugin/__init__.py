@@ -46,6 +46,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         params = _params(suites, state.system, folders)
     except ScalePerfError as error:
         raise pytest.Collector.CollectError(str(error)) from None
+    state.pause_collector()
     metafunc.parametrize(
         "scaleperf", params, ids=[p.id if isinstance(p, Case) else p.name for p in params], indirect=True
     )
@@ -91,7 +92,9 @@ def _gpus_of(item: pytest.Item) -> int:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Count what was selected."""
-    session.config.stash[STATE].cases = sum(1 for item in session.items if _gpus_of(item))
+    state = session.config.stash[STATE]
+    state.resume_collector()
+    state.cases = sum(1 for item in session.items if _gpus_of(item))
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
