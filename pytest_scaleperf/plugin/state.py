@@ -81,8 +81,9 @@ class State:
 
         Measured at 10,000 cases: 0.23 s of 1.5 s went into passes that found nothing.
         """
-        self._collector_paused = gc.isenabled()
-        gc.disable()
+        if gc.isenabled():
+            self._collector_paused = True
+            gc.disable()
 
     def resume_collector(self) -> None:
         """Undo ``pause_collector``."""
