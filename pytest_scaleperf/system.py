@@ -95,7 +95,7 @@ def _check(faults: Faults, file: SystemFile) -> None:
     if file.device_match.casefold() not in file.device.casefold():
         faults.add(("device_match",), f"a part of the device's name, {file.device}")
     for metric in file.judge:
-        if metric not in file.tolerance:
+        if metric not in file.tolerance and faults.clean(("tolerance", metric.value)):
             faults.add(("tolerance", metric.value), f"a tolerance for every judged metric: {FRACTION}", "no such key")
     for metric in file.tolerance:
         if metric not in file.judge:

@@ -6,12 +6,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pytest_scaleperf.model import Case, Limits, Measure, Requirement, Rung, Suite, SuiteError, Trainer
 from pytest_scaleperf.suite.expand import Configuration, expand
 from pytest_scaleperf.suite.identity import base_id, distinct_ids
 from pytest_scaleperf.suite.ladder import Ladder
+from pytest_scaleperf.suite.layouts import LAYOUT_AXES
 from pytest_scaleperf.suite.schema import LimitsPart, MeasurePart, RungPart, SuiteFile, TrainerPart
 from pytest_scaleperf.yamlfile import Faults, Loc, parse
 from pytest_scaleperf.yamlfile.schema import FileModel, check_part
@@ -150,10 +151,12 @@ def _levels(faults: Faults, sequence: int) -> list[_Level]:
     entries = faults.document.data.get("ladder")
     for place, raw in enumerate(entries if isinstance(entries, list) else ()):
         loc: Loc = ("ladder", place)
-        part = check_part(faults, RungPart, loc) if isinstance(raw, dict) else None
-        if part is None:
-            gpus = raw.get("gpus") if isinstance(raw, dict) else None
-            if isinstance(gpus, int):
+        if not isinstance(raw, dict):
+            continue
+        part = check_part(faults, RungPart, loc)
+        if part is None or not faults.clean(loc):
+            _check_rest(faults, raw, loc, sequence)
+            if isinstance(gpus := raw.get("gpus"), int):
                 levels.setdefault(gpus, _Level(gpus, loc, None, [])).faulty = True
             continue
         requires = None if part.requires is None else Requirement(part.requires.gpus, tuple(part.requires.same))
@@ -164,6 +167,21 @@ def _levels(faults: Faults, sequence: int) -> list[_Level]:
         level.configurations += expand(faults, part, loc, sequence)
         level.faulty = level.faulty or not faults.clean(loc)
     return list(levels.values())
+
+
+def _check_rest(faults: Faults, raw: dict[str, Any], loc: Loc, sequence: int) -> None:
+    """Find the faults of layouts and batches too in an entry whose schema has others, by what is sound of it."""
+    unsound = {key for key in RungPart.model_fields if not faults.clean((*loc, key))}
+    if unsound & {"gpus", "include", *LAYOUT_AXES}:
+        return
+    rest: dict[str, Any] = {key: raw[key] for key in RungPart.model_fields if key in raw and key not in unsound}
+    stand_ins = {"activation_checkpoint": "none", "local_batch": 1}
+    for key in unsound & stand_ins.keys():
+        rest[key] = stand_ins[key]
+        rest.pop("exclude", None)
+    if "local_batch" in unsound:
+        rest.pop("global_batch", None)
+    expand(faults, RungPart.model_validate(rest), loc, sequence)
 
 
 def _rung(faults: Faults, suite: Suite, level: _Level) -> Rung:
@@ -180,13 +198,16 @@ def _rung(faults: Faults, suite: Suite, level: _Level) -> Rung:
     return Rung(level.gpus, level.requires, tuple(cases))
 
 
-def _add_duplicates(faults: Faults, found: Sequence[Configuration], ids: Sequence[str]) -> None:
+def _add_duplicates(faults: Faults, configurations: Sequence[Configuration], ids: Sequence[str]) -> None:
     first: dict[str, Configuration] = {}
-    for name, configuration in zip(ids, found, strict=True):
-        if name in first:
-            line = faults.document.line(first[name].loc)
-            faults.add(configuration.loc, "each configuration once", f"{name} again; it is in line {line} already")
-        first.setdefault(name, configuration)
+    for name, configuration in zip(ids, configurations, strict=True):
+        before = first.setdefault(name, configuration)
+        if before is configuration:
+            continue
+        found = f"{name} again; it is in line {faults.document.line(before.loc)} already"
+        if before.loc == configuration.loc:
+            found = f"{name} for global_batch {before.batch.target} and for {configuration.batch.target}"
+        faults.add(configuration.loc, "each configuration once", found)
 
 
 def _check_gates(faults: Faults, suite: Suite, levels: Sequence[_Level]) -> None:
@@ -213,5 +234,5 @@ def _check_parents(faults: Faults, ladder: Ladder, suite: Suite, level: _Level, 
         values = ", ".join(f"{name} {value}" for name, value in zip(rung.requires.same, key, strict=True))
         more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
         found = f"none: {cases[0].id}{more} could never run"
-        wanted = f"a case of {rung.requires.gpus} GPUs that is to complete" + (f" with {values}" if values else "")
+        wanted = f"a case of {rung.requires.gpus} GPUs{' with ' if values else ''}{values} that can pass before it"
         faults.add(loc, wanted, found)

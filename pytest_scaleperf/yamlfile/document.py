@@ -17,11 +17,17 @@ _SHOWN = 60
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong: its line, the keys that lead there, and ``expected ..., found ...``."""
+    """One thing that is wrong: its line, the keys that lead there, and ``expected ..., found ...``.
+
+    ``hole`` is True where the value is left out of the data for it; ``extra`` where what is at fault is one value
+    too many, and the data is whole without it.
+    """
 
     line: int
     loc: Loc
     text: str
+    hole: bool = False
+    extra: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,8 @@ class Document:
         for step in loc:
             found = _child(node, step)
             if found is None:
-                # A step into a scalar is a schema's view of it (one value as a list of one): the scalar is meant.
-                return line, node, isinstance(step, int) and isinstance(node, yaml.ScalarNode)
+                # A number into what is no list is a schema's view (one value as a list of one): the value is meant.
+                return line, node, isinstance(step, int) and not isinstance(node, yaml.SequenceNode)
             line, node = found
         return line, node, True
 
@@ -100,8 +106,12 @@ class Faults:
         self._faults.append(Fault(self.document.line(loc), loc, f"expected {expected}, found {found}"))
 
     def clean(self, loc: Loc) -> bool:
-        """True where nothing at ``loc``, below it, or above it up to the top has a fault."""
-        return not any(f.loc[: len(loc)] == loc[: len(f.loc)] for f in self._faults)
+        """True where the data at ``loc`` can be relied on: nothing there, below it or above it is at fault."""
+        return not any(f.loc[: len(loc)] == loc[: len(f.loc)] for f in self._faults if not f.extra)
+
+    def is_hole(self, loc: Loc) -> bool:
+        """True where nothing is seen at ``loc`` only because what is written there has a fault already."""
+        return any(f.hole and f.loc == loc[: len(f.loc)] for f in self._faults)
 
     def lines(self) -> list[str]:
         """``file:line: where: expected ..., found ...`` for each, in the order of the file."""

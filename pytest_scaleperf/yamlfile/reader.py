@@ -148,14 +148,14 @@ class _Builder:
                 continue
             if key in first:
                 again = f"{quoted(key_node)} again; it is in line {first[key]} already"
-                self._note(key_node, "each key once", again, key)
+                self._note(key_node, "each key once", again, key, extra=True)
                 continue
             first[key] = line_of(key_node)
             self._loc.append(key)
             try:
                 result[key] = self._value(value_node)
             except RefusedWordError as exc:
-                self._note(value_node, exc.expected, exc.found)
+                self._note(value_node, exc.expected, exc.found, hole=True)
             self._loc.pop()
         return result
 
@@ -166,7 +166,7 @@ class _Builder:
             try:
                 result.append(self._value(item))
             except RefusedWordError as exc:
-                self._note(item, exc.expected, exc.found)
+                self._note(item, exc.expected, exc.found, hole=True)
                 result.append(None)  # so that the items behind it keep their place
             self._loc.pop()
         return result
@@ -206,8 +206,8 @@ class _Builder:
         yield from children
         self._open.discard(id(node))
 
-    def _note(self, node: yaml.Node, expected: str, found: str, *below: str) -> None:
-        self.faults.append(Fault(line_of(node), (*self._loc, *below), f"expected {expected}, found {found}"))
+    def _note(self, node: yaml.Node, expected: str, found: str, *below: str, **kind: bool) -> None:
+        self.faults.append(Fault(line_of(node), (*self._loc, *below), f"expected {expected}, found {found}", **kind))
 
 
 def _read_key(node: yaml.Node) -> str:

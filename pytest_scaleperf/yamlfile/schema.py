@@ -66,9 +66,11 @@ def _fraction(value: object) -> float:
 
 
 def _different(values: list[_Value]) -> list[_Value]:
-    twice = [value for index, value in enumerate(values) if value in values[:index]]
-    if twice:
-        raise expected(f"different values, not {twice[0]} twice")
+    seen: set[_Value] = set()
+    for value in values:
+        if value in seen:
+            raise expected(f"different values, not {value} twice")
+        seen.add(value)
     return values
 
 
@@ -116,7 +118,7 @@ def check_part(faults: Faults, model: type[Model], loc: Loc) -> Model | None:
         return model.model_validate(data)
     except pydantic.ValidationError as exc:
         # Where the YAML itself is at fault, the schema sees a hole: that is no second fault.
-        errors = [error for error in exc.errors(include_url=False) if faults.clean((*loc, *_plain(error["loc"])))]
+        errors = [error for error in exc.errors(include_url=False) if not faults.is_hole((*loc, *_plain(error["loc"])))]
         for error in errors:
             _add(faults, model, loc, error)
     return None
@@ -124,17 +126,19 @@ def check_part(faults: Faults, model: type[Model], loc: Loc) -> Model | None:
 
 def _add(faults: Faults, model: type[pydantic.BaseModel], base: Loc, error: ErrorDetails) -> None:
     loc = (*base, *_plain(error["loc"]))
-    fields = list(_fields(model, _plain(error["loc"])))
-    if error["type"] == "extra_forbidden" or error["loc"][-1:] == ("[key]",):
-        names = _names(error) or sorted(_model_at(model, _plain(error["loc"])[:-1]).model_fields)
+    is_key, names = error["loc"][-1:] == ("[key]",), _names(error)
+    if error["type"] == "extra_forbidden" or (is_key and names):
+        names = names or sorted(_model_at(model, _plain(error["loc"])[:-1]).model_fields)
         found = f"`{loc[-1]}`{_did_you_mean(str(loc[-1]), names)}"
         faults.add(loc, f"one of the keys {', '.join(names)}", found)
         return
-    form = _form(error, fields)
+    form = _form(error, list(_fields(model, _plain(error["loc"]))))
     if error["type"] == "missing":
         faults.add(loc, f"this key: {form}", "no such key")
-        return
-    faults.add(loc, form, faults.document.found(loc) + _hint(error, faults.document.text(loc)))
+    elif is_key:
+        faults.add(loc, form, f"the key `{loc[-1]}`")
+    else:
+        faults.add(loc, form, faults.document.found(loc) + _hint(error, faults.document.text(loc)))
 
 
 def _plain(loc: Loc) -> Loc:
