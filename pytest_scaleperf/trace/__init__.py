@@ -1,1 +1,1 @@
-"""Kineto traces: is training bound by computation, and if not, which communication is exposed, where, and by how much."""
+"""Kineto traces: is training bound by computation, and if not, which communication is exposed, and by how much."""
