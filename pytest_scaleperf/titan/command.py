@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from pytest_scaleperf.model import Case
+from pytest_scaleperf.model import Case, SuiteError
 from pytest_scaleperf.titan.dialect import Dialect
 
 ENTRY = "pytest_scaleperf.titan.entry"
@@ -24,6 +24,7 @@ _LEAKS = frozenset({
     "ROLE_WORLD_SIZE", "ROLE_NAME", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "NGPU", "LOG_RANK", RUN_DIR, CASE,
 })  # fmt: skip
 _LEAK_PREFIXES = ("TORCHELASTIC_", "PET_", "PYTEST_")
+_SUBCOMMAND = re.compile(r"[a-z][a-z_-]*")
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"://[^/\s]*@")  # a URL that holds a user's name or password
 
@@ -83,26 +84,60 @@ def entry_module(case: Case) -> str:
 def flags(
     case: Case, dialect: Dialect, run_dir: Path, *, device: str, switches: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Arguments of torchtitan for ``case``, the suite's own after ours so that they win.
+    """Arguments of torchtitan for ``case``: ours, then the suite's own, which win where both set something.
 
-    Raises SuiteError where the dialect cannot say what the case needs.
+    Raises SuiteError where the dialect cannot say what the case needs, or where the suite's own arguments would
+    change what the case is.
     """
     trainer = case.suite.trainer
-    if trainer.force_load_balance:
-        switches = ("force_load_balance", *switches)
-    if device == "cpu":
-        switches = ("cpu", *switches)
-    checkpoint = dialect.say(f"activation_checkpoint.{case.activation_checkpoint}")
-    return (
+    measured = (
         *dialect.say("model", module=trainer.module, config=trainer.config),
         *_layout(case, dialect),
         *_batch(case, dialect),
-        *_run(case, dialect, run_dir),
-        *(argument for switch in switches for argument in dialect.say(f"switches.{switch}")),
+        *dialect.say("run.steps", value=case.suite.measure.steps),
+        *dialect.say("run.log_freq", value=case.suite.measure.log_freq),
+        *dialect.say("run.metrics"),
+        *dialect.say("run.dump_folder", value=run_dir),
+    )
+    checkpoint = dialect.say(f"activation_checkpoint.{case.activation_checkpoint}")
+    _refuse_changes(case, (*measured, *checkpoint))
+    return (
+        *measured,
+        *_defaults(case, dialect),
+        *_switches(case, dialect, device, switches),
         *(() if dialect.activation_checkpoint_last else checkpoint),
         *trainer.args,
         *(checkpoint if dialect.activation_checkpoint_last else ()),
     )
+
+
+def _refuse_changes(case: Case, ours: tuple[str, ...]) -> None:
+    """A suite's own argument may not set what its matrix sets: the case would run something else than it says."""
+    taken = {_setting(argument) for argument in ours} - {None}
+    clash = [argument for argument in case.suite.trainer.args if _setting(argument) in taken]
+    if clash:
+        raise SuiteError(
+            f"{case.suite.path}: trainer.args: expected only what the suite does not set by keys of its own, "
+            f"found {', '.join(clash)}. Take it out of trainer.args and set the key"
+        )
+
+
+def _setting(argument: str) -> str | None:
+    """What an argument sets, in one spelling: ``--a.b_c=1`` and ``--a.b-c`` the same, ``x:full`` and ``x:none`` too."""
+    if argument.startswith("--"):
+        return argument.partition("=")[0].replace("_", "-")
+    name, colon, _ = argument.partition(":")
+    return name.replace("_", "-") if colon and _SUBCOMMAND.fullmatch(name) else None
+
+
+def _switches(case: Case, dialect: Dialect, device: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    if case.suite.trainer.force_load_balance:
+        wanted = ("force_load_balance", *wanted)
+    if device == "cpu":
+        wanted = ("cpu", *wanted)
+    elif case.layout.pp > 1 and dialect.has("switches.no_cuda_graphs"):
+        wanted = ("no_cuda_graphs", *wanted)  # no torchtitan captures a pipeline, and 0.3 refuses to start
+    return tuple(argument for switch in wanted for argument in dialect.say(f"switches.{switch}"))
 
 
 def _layout(case: Case, dialect: Dialect) -> tuple[str, ...]:
@@ -123,29 +158,23 @@ def _batch(case: Case, dialect: Dialect) -> tuple[str, ...]:
     )
 
 
-def _run(case: Case, dialect: Dialect, run_dir: Path) -> tuple[str, ...]:
-    """Length, metrics, folder and time limits of the run.
+def _defaults(case: Case, dialect: Dialect) -> tuple[str, ...]:
+    """Seed and time limits of collectives; a dialect may lack them, and a suite's own arguments may set others.
 
     A collective may take half of the limit without progress: so the watchdog, which knows the rank and the
     collective, speaks before we end the run.
     """
-    measure, limits = case.suite.measure, case.suite.limits
-    optional = {
+    limits = case.suite.limits
+    values = {
         "seed": SEED,
         "init_timeout": math.ceil(limits.startup),
         "train_timeout": max(1, int(limits.no_progress / 2)),
     }
-    return (
-        *dialect.say("run.steps", value=measure.steps),
-        *dialect.say("run.log_freq", value=measure.log_freq),
-        *dialect.say("run.metrics"),
-        *dialect.say("run.dump_folder", value=run_dir),
-        *(
-            argument
-            for word, value in optional.items()
-            if dialect.has(f"run.{word}")
-            for argument in dialect.say(f"run.{word}", value=value)
-        ),
+    return tuple(
+        argument
+        for word, value in values.items()
+        if dialect.has(f"run.{word}")
+        for argument in dialect.say(f"run.{word}", value=value)
     )
 
 

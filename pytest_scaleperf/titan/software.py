@@ -206,9 +206,9 @@ def _driver() -> str | None:
         text = _DRIVER_FILE.read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    match = re.search(r"Kernel Module(?: for \S+)?\s+([0-9]+(?:\.[0-9]+)+)", text)
-    if match:
-        return match[1]
+    version = driver_version(text)
+    if version is not None:
+        return version
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -216,3 +216,9 @@ def _driver() -> str | None:
         return None
     lines = done.stdout.split()
     return lines[0] if done.returncode == 0 and lines else None
+
+
+def driver_version(text: str) -> str | None:
+    """The version in the text of ``/proc/driver/nvidia/version``, which a proprietary and an open driver write."""
+    match = re.search(r"^NVRM version:.*Kernel Module(?: for \S+)?\s+([0-9]+(?:\.[0-9]+)+)", text, re.MULTILINE)
+    return match[1] if match else None
