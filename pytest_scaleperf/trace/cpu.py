@@ -32,8 +32,8 @@ def check_cpu(trace: RankTrace) -> None:
     if launches or trace.device != "CPU":
         raise TraceError(
             f"{trace.path}: no GPU events among {trace.events} ({launches} launches, {trace.device}): expected "
-            "kernels, but CUPTI or roctracer recorded none: is ProfilerActivity.CUDA on, is another profiler attached, and may "
-            "this user read GPU counters?"
+            "kernels, but CUPTI or roctracer recorded none: is ProfilerActivity.CUDA on, is another profiler attached, "
+            "and may this user read GPU counters?"
         )
     if not len(trace.operators):
         raise TraceError(

@@ -68,8 +68,10 @@ def partition(low: int, high: int, start: Ints, end: Ints, kind: Ints) -> Partit
 
 def _own(begin: Ints, stop: Ints, chosen: Bools, above: Union | None) -> Ints:
     own_start, own_end = owned(begin[chosen], stop[chosen])
-    length = np.maximum(own_end - own_start, 0)
-    return length if above is None else length - above.within(own_start, own_end)
+    length: Ints = np.maximum(own_end - own_start, 0)
+    if above is not None:
+        length -= above.within(own_start, own_end)
+    return length
 
 
 def _next(start: Ints, end: Ints, times: Ints) -> Ints:

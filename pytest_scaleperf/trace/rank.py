@@ -50,12 +50,11 @@ class Cut:
     gap_phase: Ints
 
 
-def prepare(path: Path, rules: Rules) -> Prepared:
-    """Read a trace and find its steps and phases.
+def prepare(trace: RankTrace, rules: Rules) -> Prepared:
+    """Find a trace's steps, phases and kinds of work.
 
-    Raises TraceError where the file is damaged, no trace, or a mix of several.
+    Raises TraceError where it mixes several recordings, or a GPU's trace has no GPU events.
     """
-    trace = read_trace(path)
     steps = find_steps(trace)
     if len(trace.gpu.start):
         work = gpu_work(trace, rules)
@@ -88,11 +87,15 @@ def cut(prepared: Prepared, window: Window) -> Cut:
 
 
 def analyse_rank(path: Path, rules: Rules) -> RankReport:
-    """Analyse one rank's trace.
+    """Read and analyse one rank's trace.
 
-    Raises TraceError as ``prepare`` does.
+    Raises TraceError where the file is damaged or no trace, and as ``prepare`` does.
     """
-    prepared = prepare(path, rules)
+    return report(prepare(read_trace(path), rules))
+
+
+def report(prepared: Prepared) -> RankReport:
+    """What one rank's trace says by itself."""
     trace, work = prepared.trace, prepared.work
     calls = _Calls(prepared)
     cuts = [cut(prepared, window) for window in prepared.windows]
@@ -101,7 +104,7 @@ def analyse_rank(path: Path, rules: Rules) -> RankReport:
     steps = tuple(_step(prepared, window, each, calls) for window, each in zip(prepared.windows, cuts, strict=True))
     communicates = (work.kind == Kind.COMMUNICATION) & calls.counted
     return RankReport(
-        path=path,
+        path=trace.path,
         rank=-1 if trace.rank is None else trace.rank,
         world_size=trace.world_size,
         device=trace.device,
