@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_scaleperf.model import LaunchError, Suite, SuiteError, System
+from pytest_scaleperf.model import LaunchError, Suite, System
 from pytest_scaleperf.plugin import options
 from pytest_scaleperf.report.text import Row
 
@@ -67,12 +67,10 @@ class State:
         Raises SuiteError with every fault of every file.
         """
         if folder not in self._suites:
-            from pytest_scaleperf.system import choose_system, detect_device  # noqa: PLC0415 - only with suites
+            from pytest_scaleperf.system import choose_system  # noqa: PLC0415 - only with suites
 
             if self.system is None:
-                wanted = self.settings.system
-                device = detect_device() if wanted == "auto" else ""
-                self.system = choose_system(self.settings.baselines, wanted, device)
+                self.system = choose_system(self.settings.baselines, self.settings.system)
             self._suites[folder] = _load(folder)
         return self._suites[folder]
 
@@ -113,21 +111,14 @@ STATE = pytest.StashKey[State]()
 
 
 def _load(folder: Path) -> tuple[Suite, ...]:
-    """Every suite file of a folder, each with a dialect that exists; the faults of all files in one error."""
-    from pytest_scaleperf.suite import load_suite  # noqa: PLC0415 - pydantic and yaml, only with suites
+    """Every suite file of a folder, each with a dialect that exists."""
+    from pytest_scaleperf.suite import load_suites  # noqa: PLC0415 - pydantic and yaml, only with suites
     from pytest_scaleperf.titan.dialect import load_dialect  # noqa: PLC0415
 
-    suites, faults = list[Suite](), list[str]()
-    for path in sorted(folder.glob("*.yaml")):
-        try:
-            suite = load_suite(path)
-            load_dialect(suite.trainer.dialect, relative_to=path.parent)
-            suites.append(suite)
-        except SuiteError as error:
-            faults.append(str(error))
-    if faults:
-        raise SuiteError("\n".join(faults))
-    return tuple(suites)
+    suites = load_suites(folder)
+    for suite in suites:
+        load_dialect(suite.trainer.dialect, relative_to=suite.path.parent)
+    return suites
 
 
 def _end_session(number: int, _frame: FrameType | None) -> None:
