@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -503,6 +504,79 @@ def test_every_fault_names_its_line(
         expected.remove(lines.index("    dp_shard: 3") + 1)  # of an unknown GPU count, nothing can be said of layouts
     found = faults_of(tmp_path_factory.getbasetemp(), "\n".join(lines))
     assert [int(line.split(":")[0]) for line in found] == expected
+
+
+FULL = (
+    HEAD
+    + """\
+tolerance: {tps: 3 %}
+compare_across: [torch]
+ladder:
+  - gpus: 2
+    dp_shard: [1, 2]
+    activation_checkpoint: [none, full]
+    local_batch: [1, 2]
+    global_batch: 8
+    exclude: [{dp_shard: 1, local_batch: 1}]
+  - gpus: 4
+    requires: {gpus: 2, same: [activation_checkpoint]}
+    include: [{dp_shard: 4, activation_checkpoint: none, local_batch: 2, expect: oom}]
+"""
+)
+ODD = st.sampled_from(
+    ["", " ", "\n", ":", "-", "[", "]", "{", "}", "no", "~", "&a", "*a", "!!int", "1e3", "-1", "\t", "'", "0"]
+)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 9)
+    | st.floats(-1, 9)
+    | st.sampled_from(["", "none", "no", "3 %", "tp"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["gpus", "same", "tp", "x"]), inner),
+    max_leaves=4,
+)
+
+
+def is_suite_or_faults(folder: Path, text: str) -> None:
+    path = folder / "demo.yaml"
+    path.write_text(text)
+    faults = ""
+    try:
+        assert load_suite(path).cases()
+    except SuiteError as error:
+        faults = str(error)
+    assert all(line.startswith(f"{path}:") for line in faults.splitlines())
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_whatever_is_typed_is_a_suite_or_a_fault(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    text = FULL
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(len(text), start + 12)))
+        text = text[:start] + data.draw(ODD) + text[end:]
+    is_suite_or_faults(tmp_path_factory.getbasetemp(), text)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_whatever_stands_for_a_value_is_a_suite_or_a_fault(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    whole: dict[str, Any] = yaml.safe_load(FULL)
+    for _ in range(data.draw(st.integers(1, 2))):
+        at: Any = whole
+        while True:
+            keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+            if not keys:
+                break
+            key = data.draw(st.sampled_from(keys))
+            if not isinstance(at[key], dict | list) or data.draw(st.booleans()):
+                at[key] = data.draw(VALUES)
+                break
+            at = at[key]
+    is_suite_or_faults(tmp_path_factory.getbasetemp(), dump(whole))
 
 
 # Layouts and batches
