@@ -1,0 +1,165 @@
+"""The findings that count: of the last attempt, not survived, each with the rank that spoke."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pytest_scaleperf.model import Outcome
+from pytest_scaleperf.titan.evidence import find
+from pytest_scaleperf.titan.lines import Speaker, clock_before, line_number
+from pytest_scaleperf.titan.rules import Weight
+from pytest_scaleperf.titan.torchrun import Worker, workers
+from pytest_scaleperf.titan.weigh import with_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_scaleperf.titan.console import Console
+    from pytest_scaleperf.titan.finding import Finding
+    from pytest_scaleperf.titan.samples import Sample
+
+USAGE_EXIT = 2
+"""argparse and tyro end with it."""
+_STEPS_THAT_PROVE_LIFE = 2
+_SHORT = 160
+
+# Exceptions that, before training begins, mean that the run was asked for something it cannot do.
+_STARTUP_CONFIG = frozenset(
+    {
+        "AssertionError",
+        "ValueError",
+        "KeyError",
+        "NotImplementedError",
+        "ModuleNotFoundError",
+        "ImportError",
+        "FileNotFoundError",
+        "ValidationError",
+    }
+)
+_CONFIG_WORDS = re.compile(
+    r"unexpected keyword argument|required (?:positional|keyword-only) argument|\bmesh\b|world[ _]size|\bdegree\b"
+    r"|divisib|not support|unsupported|must be|should be|has no attribute '\w*(?:flavor|config|model)",
+    re.IGNORECASE,
+)
+_INSTALLATION = re.compile(r"\.so\b|undefined symbol|DLL load failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is weighed: findings in order, those from which the run recovered, and torchrun's reports.
+
+    ``startup`` is True where the last attempt had not begun to train.
+    """
+
+    findings: tuple[Finding, ...]
+    recovered: tuple[str, ...]
+    workers: tuple[Worker, ...]
+    startup: bool
+
+    @property
+    def root(self) -> Worker | None:
+        """The failure that torchrun saw first."""
+        return self.workers[0] if self.workers and self.workers[0].root else None
+
+
+def set_scene(console: Console, *, started: bool) -> Scene:
+    """Find what counts. ``started``: some step of the last attempt was logged, on the console or elsewhere."""
+    last = console.last_attempt
+    several = len(console.attempts) > 1
+    since = [(last.begins(file) or 0) if last and several else 0 for file in range(len(console.texts))]
+    reports = workers(console.texts, since)
+    startup = not started and (last is None or last.first_step is None)
+    lives = [_Life() for _ in console.texts]
+    for sample in console.last(console.samples):
+        lives[sample.speaker.file].add(sample)
+    kept: list[Finding] = []
+    recovered: list[str] = []
+    for finding in find(console.texts, since):
+        if several and _of_a_former_attempt(finding, console):
+            continue
+        if lives[finding.speaker.file].went_on_after(finding):
+            recovered.append(f"recovered from: {finding.reason[:_SHORT]} (line {line_of(finding, console)})")
+        else:
+            kept.append(_as_config(finding) if startup else finding)
+    labels = {s.speaker.label for s in console.samples} | {f.speaker.label for f in kept}
+    ranked = (with_rank(f, _rank(f, reports, single_node=len(labels - {None}) <= 1)) for f in kept)
+    return Scene(tuple(ranked), tuple(dict.fromkeys(recovered)), reports, startup)
+
+
+def line_of(finding: Finding, console: Console) -> int:
+    """Number of a finding's line in its file."""
+    return line_number(console.texts[finding.speaker.file].text, finding.position)
+
+
+@dataclass(slots=True)
+class _Life:
+    """The printed steps of one file, in file order, to tell whether training went on after a line."""
+
+    positions: list[int] = field(default_factory=list)
+    highest: list[int] = field(default_factory=list)
+    steps: set[int] = field(default_factory=set)
+    last_of: dict[Speaker, int] = field(default_factory=dict)
+
+    def add(self, sample: Sample) -> None:
+        """Take the next sample of the file."""
+        self.positions.append(sample.position)
+        self.highest.append(max(sample.step, self.highest[-1] if self.highest else 0))
+        self.steps.add(sample.step)
+        self.last_of[sample.speaker] = max(sample.step, self.last_of.get(sample.speaker, 0))
+
+    def went_on_after(self, finding: Finding) -> bool:
+        """Whether the same rank printed a further step, or two more steps came.
+
+        One further step of another rank proves nothing: ranks' lines arrive late. A loss that was not finite
+        stays what it is, however long the run went on.
+        """
+        if finding.outcome is Outcome.NAN_LOSS:
+            return False
+        number = bisect.bisect_left(self.positions, finding.position)
+        before = self.highest[number - 1] if number else 0
+        mine = replace(finding.speaker, inner=None)
+        own = self.last_of.get(mine, 0) if mine.outer is not None and finding.weight is not Weight.ENDING else 0
+        return own > before or sum(step > before for step in self.steps) >= _STEPS_THAT_PROVE_LIFE
+
+
+def _of_a_former_attempt(finding: Finding, console: Console) -> bool:
+    """Whether a file without start-up lines of its own (stderr) has this from before the last attempt."""
+    last = console.last_attempt
+    if last is None or last.begins(finding.speaker.file) is not None:
+        return False
+    clock = clock_before(console.texts[finding.speaker.file].text, finding.position)
+    return clock is not None and clock < last.time[len("YYYY-") :]
+
+
+def _as_config(finding: Finding) -> Finding:
+    """Before training begins, an assertion, a value or an import that fails is the configuration's fault."""
+    if finding.weight is Weight.EXIT and finding.exit_code == USAGE_EXIT:
+        return replace(finding, outcome=Outcome.CONFIG_ERROR)
+    if finding.exception is None or finding.weight is not Weight.CRASH or _INSTALLATION.search(finding.reason):
+        return finding
+    if finding.exception in _STARTUP_CONFIG or _CONFIG_WORDS.search(finding.reason):
+        return replace(finding, outcome=Outcome.CONFIG_ERROR, weight=Weight.CAUSE)
+    return finding
+
+
+def _rank(finding: Finding, reports: Sequence[Worker], *, single_node: bool) -> int | None:
+    """Global rank of whoever wrote a line, or None where only its local rank is known.
+
+    PyTorch's own prefix (the inner one) is global, torchrun's is local: on several nodes its report translates.
+    """
+    who = finding.speaker
+    if who.inner is not None:
+        return who.inner
+    if finding.rank is not None:
+        return finding.rank
+    if "pid" in finding.details:
+        return next((w.rank for w in reports if w.pid == finding.details["pid"]), who.outer if single_node else None)
+    if who.outer is None:
+        return finding.details.get("task", who.label) if not reports else None
+    local = {w.rank for w in reports if w.local_rank == who.outer and w.file == who.file}
+    if len(local) == 1:
+        return local.pop()
+    return who.outer if single_node or re.match(r"\[[EFW]\d", finding.reason) else None
