@@ -52,7 +52,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuEvents:
-    """Kernels, copies and memsets in order of start.
+    """Kernels, copies and memsets in order of start, then of end; kernels before copies, then as in the file.
 
     ``lane`` numbers (device, stream); ``collective`` indexes the trace's collectives (-1: none).
     """

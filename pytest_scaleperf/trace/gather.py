@@ -228,7 +228,7 @@ class _Gathering:
                 [str(names[at]) for at in columns["name"]],
             )
         columns["end"] = end
-        order = np.lexsort((end, columns["start"]))
+        order = np.lexsort((columns["activity"], end, columns["start"]))
         return GpuEvents(**{field: columns[field][order] for field in GPU_FIELDS})
 
     def _ordered_spans(self, kind: str) -> Spans:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pytest_scaleperf.trace import names
 from pytest_scaleperf.trace.collectives import group_of, message_bytes, wire_bytes
-from pytest_scaleperf.trace.columns import Ints, RankTrace
+from pytest_scaleperf.trace.columns import Bools, Ints, RankTrace
 from pytest_scaleperf.trace.cpu import NOTE, check_cpu, cpu_windows, cpu_work
 from pytest_scaleperf.trace.gather import read_trace
 from pytest_scaleperf.trace.intervals import union
@@ -79,7 +79,7 @@ def cut(prepared: Prepared, window: Window) -> Cut:
     first = int(np.searchsorted(reach, window.low, side="right"))
     stop = int(np.searchsorted(work.start, window.high, side="left"))
     following = np.flatnonzero(work.end[stop:] > work.start[stop:])[:1] + stop + 1
-    events = np.arange(first, int(following[0]) if len(following) else stop)
+    events = np.arange(first, int(following[0]) if len(following) else len(work.start))
     parts = partition(window.low, window.high, work.start[events], work.end[events], work.kind[events])
     phase = prepared.event_phase[events]
     last = phase[-1:] if len(phase) else [PHASES.index(Phase.OTHER)]
@@ -111,7 +111,7 @@ def report(prepared: Prepared) -> RankReport:
         on_gpu=bool(len(trace.gpu.start)),
         phases_from=prepared.phases.source if prepared.phases else "",
         steps=steps,
-        described=int((communicates & (work.collective >= 0)).sum()),
+        described=int((communicates & _sized(trace)[work.collective]).sum()),
         communications=int(communicates.sum()),
         clips=trace.clips,
         notes=prepared.notes,
@@ -200,6 +200,11 @@ def _rows(prepared: Prepared, window: Window, each: Cut) -> tuple[Row, ...]:
         gaps = each.parts.gap[each.gap_phase == phase]
         found.append(Row(PHASES[phase], "idle", "idle", "idle", len(gaps), int(gaps.sum()), int(gaps.sum())))
     return tuple(sorted(found, key=lambda row: (-row.own, row.phase, row.name)))
+
+
+def _sized(trace: RankTrace) -> Bools:
+    """For each of the trace's collectives whether it says how much it moves, and one False for none."""
+    return np.array([call.dtype is not None and call.in_elements is not None for call in trace.collectives] + [False])
 
 
 class _Calls:

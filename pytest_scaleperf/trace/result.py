@@ -10,6 +10,8 @@ from statistics import median
 from pytest_scaleperf.trace.columns import Clip
 from pytest_scaleperf.trace.rules import PHASES, Phase
 
+_LARGE = 1 << 20  # bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -151,6 +153,11 @@ class CollectiveReport:
     marks: tuple[str, ...]
 
     @property
+    def is_large(self) -> bool:
+        """Whether a call moves 1 MiB or more on average: smaller ones are bound by latency, not bandwidth."""
+        return bool(self.bytes) and sum(self.bytes) >= _LARGE * sum(self.counts)
+
+    @property
     def title(self) -> str:
         """Operation and group, as in ``all_gather [mesh_dp_shard x 8]``."""
         return f"{self.op} [{self.group}{f' x {self.size}' if self.size else ''}]"
@@ -226,7 +233,7 @@ class TraceReport:
                 lambda step, phase=phase: _phase_pct(step, phase, "idle")  # type: ignore[misc]  # bound now
             )
         for collective in self.collectives:
-            if collective.bandwidth is not None and not collective.marks:
+            if collective.bandwidth is not None and not collective.marks and collective.is_large:
                 found[f"bandwidth {collective.title}"] = collective.bandwidth
         return found
 

@@ -51,19 +51,21 @@ def gpu_work(trace: RankTrace, rules: Rules) -> Work:
     launch, thread = np.append(launches.ts, UNKNOWN)[at], np.append(launches.thread, -1)[at]
     graph = gpu.graph | np.append(launches.graph, np.False_)[at]
     external = np.where(gpu.external < 0, np.append(launches.external, -1)[at], gpu.external)
-    collective, called = _calls(trace, gpu.collective, external)
-    peer = np.isin(gpu.name, _named(trace, _PEER_COPY.search)) & _inside(trace.calls, launch, thread)
+    call = _call_of(trace, external)
+    peer = np.isin(gpu.name, _named(trace, _PEER_COPY.search)) & (gpu.activity == Activity.MEMCPY)
+    call = np.where((call < 0) & peer, _enclosing(trace.calls, launch, thread), call)
+    collective = np.where(gpu.collective < 0, np.append(trace.calls.collective, -1)[call], gpu.collective)
     kernel = gpu.activity == Activity.KERNEL
     communicates, computes = _name_tables(trace, rules)
     is_communication = np.where(
         kernel,
         communicates[gpu.name] | ((collective >= 0) & ~computes[gpu.name]),
-        called | peer,
+        call >= 0,
     )
     kind = np.where(is_communication, Kind.COMMUNICATION, np.where(kernel, Kind.COMPUTE, Kind.COPY))
     fsdp = np.isin(gpu.name, _named(trace, names.is_fsdp_copy))
     copies = trace.annotations.where(np.isin(trace.annotations.name, _named(trace, _FSDP_COPIES.match)))
-    fsdp_copy = (kind == Kind.COMPUTE) & (fsdp | _inside(copies, launch, thread))
+    fsdp_copy = (kind == Kind.COMPUTE) & (fsdp | (_enclosing(copies, launch, thread) >= 0))
     label, labels = _labels(trace, gpu.name, kind, collective, fsdp_copy)
     return Work(
         gpu.start, gpu.end, kind, gpu.name, label, launch, thread, graph, fsdp_copy, collective, gpu.lane, labels
@@ -78,25 +80,27 @@ def _places(ids: Ints, wanted: Ints) -> Ints:
     return np.where((ids[at] == wanted) & (wanted >= 0), at, -1)
 
 
-def _calls(trace: RankTrace, collective: Ints, external: Ints) -> tuple[Ints, Bools]:
-    """Each event's collective, its own or that of the call with its External id; and whether there is such a call."""
+def _call_of(trace: RankTrace, external: Ints) -> Ints:
+    """Place of the collective call that has each External id, -1 for none: what the call itself issued bears its id."""
     order = np.argsort(trace.calls.external, kind="stable")
-    at = _places(trace.calls.external[order], external)
-    return np.where(collective < 0, np.append(trace.calls.collective[order], -1)[at], collective), at >= 0
+    return np.append(order, -1)[_places(trace.calls.external[order], external)]
 
 
 def _named(trace: RankTrace, test: Callable[[str], object]) -> Ints:
     return np.array([index for index, name in enumerate(trace.names) if test(name)], np.int64)
 
 
-def _inside(spans: Spans, when: Ints, thread: Ints) -> Bools:
-    """Whether each moment lies in a span on its own thread; spans of one thread nest or are disjoint."""
-    found = np.zeros(len(when), bool)
+def _enclosing(spans: Spans, when: Ints, thread: Ints) -> Ints:
+    """Place of a span that encloses each moment on its own thread, -1 for none; one thread's spans nest."""
+    found = np.full(len(when), -1)
     for each in np.unique(spans.thread):
-        own = spans.where(spans.thread == each)
-        reach = np.maximum.accumulate(own.end)
-        at = np.searchsorted(own.start, when, side="right") - 1
-        found |= (thread == each) & (at >= 0) & (when < reach[np.maximum(at, 0)])
+        places = np.flatnonzero(spans.thread == each)
+        end = spans.end[places]
+        reach = np.maximum.accumulate(end)
+        furthest = np.maximum.accumulate(np.where(end == reach, np.arange(len(end)), 0))
+        at = np.searchsorted(spans.start[places], when, side="right") - 1
+        inside = (thread == each) & (at >= 0) & (when < reach[np.maximum(at, 0)])
+        found[inside] = places[furthest[at[inside]]]
     return found
 
 
