@@ -388,14 +388,24 @@ def test_a_lock_that_is_held_is_waited_for_and_then_said(path: Path, monkeypatch
     assert [p.name for p in path.parent.iterdir()] == ["demo.yaml"]
 
 
-def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(path: Path) -> None:
+def test_a_lock_file_that_is_removed_before_it_is_locked_is_no_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path.parent.mkdir()
     file = path.with_name(".demo.yaml.lock")
-    stale = os.open(file, os.O_RDWR | os.O_CREAT)
-    file.unlink()
-    fcntl.flock(stale, fcntl.LOCK_EX)
+    try_lock, tries = lock._try_lock, list[int]()
+
+    def after_the_holder_removed_it(handle: int, lock_file: Path) -> bool:
+        if not tries:
+            lock_file.unlink()
+        tries.append(handle)
+        return try_lock(handle, lock_file)
+
+    monkeypatch.setattr(lock, "_try_lock", after_the_holder_removed_it)
     with lock.locked(path):
-        assert file.exists()
-        assert not os.path.samestat(os.fstat(stale), file.stat())
-    os.close(stale)
+        other = os.open(file, os.O_RDWR | os.O_CREAT)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)
+    assert len(tries) == 2
     assert not file.exists()

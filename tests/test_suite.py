@@ -14,6 +14,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_scaleperf.baseline import read_baselines
+from pytest_scaleperf.baseline.schema import BaselineFile, CasePart
 from pytest_scaleperf.model import (
     AXES,
     ActivationCheckpoint,
@@ -29,7 +31,10 @@ from pytest_scaleperf.model import (
 )
 from pytest_scaleperf.suite import Ladder, digest, load_suite, load_suites
 from pytest_scaleperf.suite.layouts import MAX_BATCH_FACTOR, is_far, make_batch, make_layouts
+from pytest_scaleperf.suite.schema import LimitsPart, MeasurePart, RequiresPart, RungPart, SuiteFile, TrainerPart
+from pytest_scaleperf.system import SystemFile, load_system
 from pytest_scaleperf.yamlfile import dump
+from pytest_scaleperf.yamlfile.schema import FileModel
 
 GOLDEN = Path(__file__).parent / "data" / "yaml" / "many-faults"
 
@@ -859,3 +864,27 @@ def test_loading_a_suite_imports_nothing_heavy(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", code, str(big_suite(tmp_path))]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# The reference
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "suite-files.md"
+
+
+def test_the_examples_of_the_reference_are_what_it_says(tmp_path: Path) -> None:
+    suite, system, baselines = re.findall(r"```yaml\n(.*?)```", REFERENCE.read_text(), re.DOTALL)
+    loaded = load(tmp_path, suite)
+    assert [(rung.gpus, len(rung.cases)) for rung in loaded.rungs] == [(16, 26), (128, 4), (512, 1)]
+    (tmp_path / "b200").mkdir()
+    (tmp_path / "b200" / "system.yaml").write_text(system)
+    assert loaded.system == load_system(tmp_path, "b200").name
+    stored = tmp_path / "b200" / f"{loaded.name}.yaml"
+    stored.write_text(baselines)
+    assert set(read_baselines(stored)) < {case.id for case in loaded.cases()}
+
+
+def test_the_reference_names_every_key() -> None:
+    text = REFERENCE.read_text()
+    suite: list[type[FileModel]] = [SuiteFile, TrainerPart, MeasurePart, LimitsPart, RequiresPart, RungPart]
+    keys = {key for model in [*suite, SystemFile, BaselineFile, CasePart] for key in model.model_fields}
+    assert {key for key in keys if f"`{key}`" not in text} == set()

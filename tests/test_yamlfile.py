@@ -352,6 +352,7 @@ def test_what_a_file_holds_cannot_colour_the_screen(tmp_path: Path) -> None:
     assert line == '1: steps: expected a whole number of steps, found "\\x1b[31mred", which is text'
     lines = faults_of(tmp_path, '"\\e[1m": 1\n"\\e[1m": no\n')
     assert all("\x1b" not in line for line in lines)
+    assert schema_faults(tmp_path, 'steps: 1\n"st\\neps": 1\n')[0].endswith("found `st\\neps`; did you mean steps?")
 
 
 # Writing

@@ -59,7 +59,7 @@ class Document:
         node: yaml.Node | None = self._root
         for step in loc:
             if isinstance(step, str):
-                shown += f".{_printable(step)}" if shown else _printable(step)
+                shown += f".{step}" if shown else step
             elif isinstance(node, yaml.SequenceNode):
                 shown += f"[{step}]"
             found = _child(node, step)
@@ -117,7 +117,8 @@ class Faults:
         """``file:line: where: expected ..., found ...`` for each, in the order of the file."""
         path, where = self.document.path, self.document.where
         ordered = dict.fromkeys(sorted(self._faults, key=lambda fault: fault.line))
-        return [f"{path}:{f.line}: {where(f.loc)}{': ' if f.loc else ''}{f.text}" for f in ordered]
+        texts = (f"{where(f.loc)}: {f.text}" if f.loc else f.text for f in ordered)
+        return [f"{path}:{f.line}: {_printable(text)}" for f, text in zip(ordered, texts, strict=True)]
 
     def check(self, error: type[ScalePerfError]) -> None:
         """Raise ``error`` with every fault, or nothing where there is none."""
@@ -159,4 +160,5 @@ def counted(node: yaml.Node) -> str:
 
 
 def _printable(text: str) -> str:
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    """The text on one line and without control characters: what a file says must not move a terminal's cursor."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
