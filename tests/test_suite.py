@@ -885,6 +885,7 @@ def test_the_examples_of_the_reference_are_what_it_says(tmp_path: Path) -> None:
 
 def test_the_reference_names_every_key() -> None:
     text = REFERENCE.read_text()
-    suite: list[type[FileModel]] = [SuiteFile, TrainerPart, MeasurePart, LimitsPart, RequiresPart, RungPart]
-    keys = {key for model in [*suite, SystemFile, BaselineFile, CasePart] for key in model.model_fields}
+    models: list[type[FileModel]] = [SuiteFile, TrainerPart, MeasurePart, LimitsPart, RequiresPart, RungPart]
+    models += [SystemFile, BaselineFile, CasePart]
+    keys = {key for model in models for key in model.model_fields}
     assert {key for key in keys if f"`{key}`" not in text} == set()
