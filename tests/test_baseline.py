@@ -309,6 +309,15 @@ def test_fingerprints_are_shared_dropped_and_never_renamed(path: Path) -> None:
     }
 
 
+def test_an_equal_fingerprint_of_another_name_replaces_nothing(path: Path) -> None:
+    line = next(line for line in GOOD.splitlines() if line.startswith("  f1:"))
+    twice = GOOD.replace(line, f"{line}\n{line.replace('f1:', 'f2:')}").replace("fingerprint: f1", "fingerprint: f2")
+    stored = read_baselines(written(path, twice))[ID].fingerprint
+    record(path, sample(tps=1100), stored)
+    assert len(read_baselines(path)[ID].samples) == 3
+    assert "replaced" not in path.read_text()
+
+
 VALUES = st.dictionaries(
     st.sampled_from(Metric), st.floats(min_value=1e-6, max_value=1e18, allow_subnormal=False), min_size=1
 )

@@ -72,10 +72,11 @@ class _Contents:
     def add(self, case_id: str, fingerprint: Fingerprint, sample: BaselineSample, why: str) -> None:
         name = self._name(fingerprint)
         entry = self.cases.setdefault(case_id, {"samples": []})
-        if entry["samples"] and (entry["fingerprint"], entry["config"]) != (name, fingerprint.config):
+        if entry["samples"]:
             before = Fingerprint(**self.fingerprints[entry["fingerprint"]], config=entry["config"])
-            entry["replaced"] = _replaced(entry["samples"], before, fingerprint, sample.date)
-            entry["samples"] = []
+            if before != fingerprint:
+                entry["replaced"] = _replaced(entry["samples"], before, fingerprint, sample.date)
+                entry["samples"] = []
         new = {"date": sample.date, "session": sample.session, **_rounded(sample.values)}
         entry.update(fingerprint=name, config=fingerprint.config, samples=[*entry["samples"], new])
         if why:
