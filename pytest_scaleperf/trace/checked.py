@@ -58,5 +58,5 @@ def _first_bad(
         except (TypeError, ValueError, OverflowError):
             at = next(index for index, each in enumerate(batch.events) if each is event)
             said = "missing" if value is None else f"{str(value)[:40]!r}, which is no possible value"
-            return batch.fault(at, f"{what} of event {str(event.name)[:60]!r} is {said}")
+            return batch.fault(at, f"{what} of event {event.name[:60]!r} is {said}")
     return batch.fault(0, f"{what} of some event from here on is no possible value")

@@ -79,10 +79,10 @@ class Launches:
     ts: Ints
     thread: Ints
     external: Ints
-    graph: Bools
+    name: Ints
 
 
-LAUNCH_FIELDS = ("correlation", "ts", "thread", "external", "graph")
+LAUNCH_FIELDS = ("correlation", "ts", "thread", "external", "name")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 from pytest_scaleperf.model import TraceError
 from pytest_scaleperf.trace import names
 from pytest_scaleperf.trace.columns import Ints, RankTrace, Spans
+from pytest_scaleperf.trace.grouping import alike
 from pytest_scaleperf.trace.partition import Kind
 from pytest_scaleperf.trace.rules import Rules
 from pytest_scaleperf.trace.steps import Steps, Window
@@ -105,10 +106,11 @@ def _queued(trace: RankTrace) -> Spans:
 
 
 def _labels(trace: RankTrace, name: Ints, kind: Ints, collective: Ints) -> tuple[Ints, tuple[str, ...]]:
-    distinct, inverse = np.unique(np.stack((name, kind, collective)), axis=1, return_inverse=True)
+    place, number = alike(name, kind, collective)
     table: dict[str, int] = {}
-    numbers = [table.setdefault(_label(trace, *map(int, key)), len(table)) for key in distinct.T]
-    return np.array(numbers, np.int64)[inverse.reshape(-1)], tuple(table)
+    said = [_label(trace, int(name[at]), int(kind[at]), int(collective[at])) for at in place]
+    found = np.array([table.setdefault(label, len(table)) for label in said], np.int64)[number]
+    return found, tuple(table)
 
 
 def _label(trace: RankTrace, name: int, kind: int, collective: int) -> str:

@@ -46,8 +46,8 @@ class Args(
 
     external: Any = -1
     correlation: Any = -1
-    device: Any = -1
-    stream: Any = -1
+    device: int | str | None = -1
+    stream: int | str | None = -1
     graph: Any = 0
     collective: Any = None
     in_elements: Any = None
@@ -69,9 +69,9 @@ NO_ARGS = Args()
 class Event(msgspec.Struct, gc=False):
     """One event; ``ts`` and ``dur`` are microseconds. What Kineto times has ``cat`` and is a complete event (``X``)."""
 
-    cat: Any = None
-    name: Any = None
-    tid: Any = None
+    cat: str | None = None
+    name: str = ""
+    tid: int | str | float | None = None
     ts: Any = None
     dur: Any = None
     args: Args | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ _OPERATOR = ("cpu_op", "Operator")
 _ANNOTATION = ("user_annotation", "User Annotation")
 
 _EVALUATE = "autograd::engine::evaluate_function"
+_NAME, _THREAD = attrgetter("name"), attrgetter("tid")
+_CORRELATION, _EXTERNAL, _GRAPH = attrgetter("correlation"), attrgetter("external"), attrgetter("graph")
 _CALL = re.compile(r"record_param_comms$|c10d::|symm_mem::")
 TRANSFER = re.compile(r"(?:gloo|mpi|ucc):")
 _COARSE = 1 << 43  # us; from here on float64 numbers are more than a nanosecond apart
@@ -70,6 +73,14 @@ class _Interned(dict[Any, int]):
         return np.fromiter(map(self.__getitem__, values), np.int64, count)
 
 
+class _OperatorKinds(dict[str, str]):
+    """Which columns an operator's name belongs to; the answer for each distinct name is found once."""
+
+    def __missing__(self, name: str) -> str:
+        self[name] = kind = "backward" if name.startswith(_EVALUATE) else "calls" if _CALL.match(name) else ""
+        return kind
+
+
 class _Gathering:
     """Columns in the making."""
 
@@ -79,6 +90,7 @@ class _Gathering:
         self.threads = _Interned()
         self.streams = _Interned()
         self.collectives = _Interned()
+        self.operator_kinds = _OperatorKinds()
         self.columns: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         self.clips: dict[str, Clip] = {}
         self.latest = 0
@@ -102,38 +114,42 @@ class _Gathering:
 
     def _gpu(self, batch: Batch, events: list[Event], activity: Activity) -> None:
         args = [event.args or NO_ARGS for event in events]
+        count = len(events)
         lanes = [
             (arg.device, event.tid if arg.stream == -1 else arg.stream) for event, arg in zip(events, args, strict=True)
         ]
         self.columns["gpu"].append((
             *self._times(batch, events),
-            self.names.numbers((event.name for event in events), len(events)),
-            np.full(len(events), activity),
-            integers(batch, events, "correlation", (arg.correlation for arg in args)),
-            integers(batch, events, "External id", (arg.external for arg in args)),
-            self.streams.numbers(lanes, len(events)),
-            integers(batch, events, "graph id", (arg.graph for arg in args)) > 0,
+            self.names.numbers(map(_NAME, events), count),
+            np.full(count, activity),
+            integers(batch, events, "correlation", map(_CORRELATION, args)),
+            integers(batch, events, "External id", map(_EXTERNAL, args)),
+            self.streams.numbers(lanes, count),
+            integers(batch, events, "graph id", map(_GRAPH, args)) > 0,
             self._described(batch, events),
         ))  # fmt: skip
 
     def _launches(self, batch: Batch, events: list[Event]) -> None:
         args = [event.args or NO_ARGS for event in events]
         self.columns["launches"].append((
-            integers(batch, events, "correlation", (arg.correlation for arg in args)),
+            integers(batch, events, "correlation", map(_CORRELATION, args)),
             nanoseconds(batch, events, "ts", [event.ts for event in events]),
-            self.threads.numbers((event.tid for event in events), len(events)),
-            integers(batch, events, "External id", (arg.external for arg in args)),
-            np.fromiter(("GraphLaunch" in str(event.name) for event in events), bool, len(events)),
+            self.threads.numbers(map(_THREAD, events), len(events)),
+            integers(batch, events, "External id", map(_EXTERNAL, args)),
+            self.names.numbers(map(_NAME, events), len(events)),
         ))  # fmt: skip
 
     def _operators(self, batch: Batch, events: list[Event]) -> None:
-        self._spans(batch, [event for event in events if str(event.name).startswith(_EVALUATE)], "backward")
-        self._spans(batch, [event for event in events if _CALL.match(str(event.name))], "calls", describe=True)
+        kinds = list(map(self.operator_kinds.__getitem__, map(_NAME, events)))
+        if any(kinds):
+            for kind in ("backward", "calls"):
+                chosen = [event for event, own in zip(events, kinds, strict=True) if own == kind]
+                self._spans(batch, chosen, kind, describe=kind == "calls")
         if not self.reader.header.deviceProperties:
             self._spans(batch, events, "operators")
 
     def _annotations(self, batch: Batch, events: list[Event]) -> None:
-        transfers = [event for event in events if TRANSFER.match(str(event.name))]
+        transfers = [event for event in events if TRANSFER.match(event.name)]
         self._spans(batch, transfers, "transfers", describe=True)
         self._spans(batch, events, "annotations")
 
@@ -142,8 +158,8 @@ class _Gathering:
             return
         self.columns[kind].append((
             *self._times(batch, events),
-            self.names.numbers((event.name for event in events), len(events)),
-            self.threads.numbers((event.tid for event in events), len(events)),
+            self.names.numbers(map(_NAME, events), len(events)),
+            self.threads.numbers(map(_THREAD, events), len(events)),
             integers(batch, events, "External id", ((event.args or NO_ARGS).external for event in events)),
             self._described(batch, events, by_shapes=True) if describe else np.full(len(events), -1),
         ))  # fmt: skip
@@ -154,7 +170,7 @@ class _Gathering:
         lasting = nanoseconds(batch, events, "dur", [event.dur for event in events])
         self.latest = max(self.latest, int(start.max()))
         if (negative := lasting < 0).any():
-            self._clip("a negative duration, taken as 0", negative, [str(event.name) for event in events])
+            self._clip("a negative duration, taken as 0", negative, [event.name for event in events])
             lasting = np.maximum(lasting, 0)
         return start, start + lasting
 
@@ -163,7 +179,7 @@ class _Gathering:
         found = np.full(len(events), -1)
         for index, event in enumerate(events):
             args = event.args
-            if args is None:
+            if args is None or (args.collective is None and not by_shapes):
                 continue
             if args.collective is not None:
                 try:
@@ -171,7 +187,7 @@ class _Gathering:
                 except (TypeError, ValueError) as error:
                     at = next(place for place, each in enumerate(batch.events) if each is event)
                     raise batch.fault(at, f"sizes of a collective that are no numbers ({error})") from error
-            elif by_shapes and (call := described.from_shapes(str(event.name), args)):
+            elif call := described.from_shapes(event.name, args):
                 found[index] = self.collectives[call]
         return found
 
@@ -195,7 +211,7 @@ class _Gathering:
             world_size=process.world_size,
             backend=process.backend,
             device=described.device(self.reader.header),
-            names=tuple(str(name) for name in self.names),
+            names=tuple(self.names),
             threads=len(self.threads),
             lanes=tuple(str(lane[1]) for lane in self.streams),
             collectives=tuple(self.collectives),
@@ -225,7 +241,7 @@ class _Gathering:
             self._clip(
                 "running over the next kernel of its stream, ended there",
                 cut,
-                [str(names[at]) for at in columns["name"]],
+                [names[at] for at in columns["name"]],
             )
         columns["end"] = end
         order = np.lexsort((columns["activity"], end, columns["start"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 # NCCL, RCCL, MSCCL, NVSHMEM and its ROCm kin; PyTorch's and vLLM's symmetric-memory collectives; DeepEP.
 _COMMUNICATION = re.compile(
@@ -84,6 +85,7 @@ def is_fsdp_copy(name: str) -> bool:
     return bool(_FSDP_COPY.search(name))
 
 
+@cache
 def short(name: str) -> str:
     """A kernel's name without template arguments, but with the functor that tells such kernels apart."""
     if name.startswith("_Z"):

@@ -13,6 +13,7 @@ from pytest_scaleperf.trace.collectives import group_of, message_bytes, wire_byt
 from pytest_scaleperf.trace.columns import Bools, Ints, RankTrace
 from pytest_scaleperf.trace.cpu import NOTE, check_cpu, cpu_windows, cpu_work
 from pytest_scaleperf.trace.gather import read_trace
+from pytest_scaleperf.trace.grouping import alike
 from pytest_scaleperf.trace.intervals import union
 from pytest_scaleperf.trace.partition import Kind, Partition, partition
 from pytest_scaleperf.trace.phases import Timeline, timeline
@@ -179,26 +180,28 @@ def _hidden_by_copies(work: Work, window: Window, each: Cut) -> int:
 def _rows(prepared: Prepared, window: Window, each: Cut) -> tuple[Row, ...]:
     """The step's work by phase and name, and its idle time; what contributes nothing is left out."""
     work, events = prepared.work, each.events
-    keys = np.stack((prepared.event_phase[events], work.kind[events], work.label[events], work.name[events]))
-    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
-    totals = np.zeros((3, distinct.shape[1]), np.int64)
+    phase, kind, label, name = (
+        column[events] for column in (prepared.event_phase, work.kind, work.label, work.name)
+    )  # fmt: skip
+    place, number = alike(phase, kind, label, name)
     # What reaches in is counted where it starts; the event after the window only ends its last gap.
     inside = (work.start[events] >= window.low) & (work.start[events] < window.high)
-    duration = work.end[events] - work.start[events]
-    for row, values in enumerate((inside, np.where(inside, duration, 0), each.parts.own)):
-        np.add.at(totals[row], inverse.reshape(-1), values)
-    rows: dict[tuple[int, int, str, str], Ints] = {}
-    for (phase, kind, label, name), sums in zip(distinct.T, totals.T, strict=True):
-        key = int(phase), int(kind), work.labels[label], names.short(prepared.trace.names[name])
-        rows[key] = rows[key] + sums if key in rows else sums
+    busy = np.where(inside, work.end[events] - work.start[events], 0)
+    totals = np.zeros((len(place), 3), np.int64)
+    for at, values in enumerate((inside, busy, each.parts.own)):
+        np.add.at(totals[:, at], number, values)
+    sums: dict[tuple[int, int, str, str], Ints] = {}
+    for at, total in zip(place, totals, strict=True):
+        key = int(phase[at]), int(kind[at]), work.labels[label[at]], names.short(prepared.trace.names[name[at]])
+        sums[key] = sums[key] + total if key in sums else total
     found = [
-        Row(PHASES[phase], _KIND_WORDS[kind], label, name, *map(int, sums))
-        for (phase, kind, label, name), sums in rows.items()
-        if sums.any()
+        Row(PHASES[key[0]], _KIND_WORDS[key[1]], *key[2:], *map(int, total))
+        for key, total in sums.items()
+        if total.any()
     ]
-    for phase in np.unique(each.gap_phase):
-        gaps = each.parts.gap[each.gap_phase == phase]
-        found.append(Row(PHASES[phase], "idle", "idle", "idle", len(gaps), int(gaps.sum()), int(gaps.sum())))
+    for after in np.unique(each.gap_phase):
+        gaps = each.parts.gap[each.gap_phase == after]
+        found.append(Row(PHASES[after], "idle", "idle", "idle", len(gaps), int(gaps.sum()), int(gaps.sum())))
     return tuple(sorted(found, key=lambda row: (-row.own, row.phase, row.name)))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from pytest_scaleperf.model import TraceError
 from pytest_scaleperf.trace import names
 from pytest_scaleperf.trace.columns import Activity, Bools, Ints, RankTrace, Spans
+from pytest_scaleperf.trace.grouping import alike
 from pytest_scaleperf.trace.partition import Kind
 from pytest_scaleperf.trace.rules import Rules
 
@@ -18,6 +19,7 @@ UNKNOWN = -(1 << 62)  # a launch time before every step: no launch was recorded
 
 # FSDP2's record_function names (torch/distributed/fsdp/_fully_shard) around copies in and out of its flat buffers.
 _FSDP_COPIES = re.compile(r"^FSDP::(?:all_gather|all_gather_copy_out|post_backward_reduce|post_backward_accumulate)\b")
+_REPLAY = re.compile("GraphLaunch")  # cudaGraphLaunch, cuGraphLaunch, hipGraphLaunch
 _PEER_COPY = re.compile(r"PtoP|Peer", re.IGNORECASE)
 
 
@@ -49,7 +51,7 @@ def gpu_work(trace: RankTrace, rules: Rules) -> Work:
     gpu, launches = trace.gpu, trace.launches
     at = _places(launches.correlation, gpu.correlation)  # -1, the value appended, where no launch was recorded
     launch, thread = np.append(launches.ts, UNKNOWN)[at], np.append(launches.thread, -1)[at]
-    graph = gpu.graph | np.append(launches.graph, np.False_)[at]
+    graph = gpu.graph | np.append(np.isin(launches.name, _named(trace, _REPLAY.search)), np.False_)[at]
     external = np.where(gpu.external < 0, np.append(launches.external, -1)[at], gpu.external)
     call = _call_of(trace, external)
     peer = np.isin(gpu.name, _named(trace, _PEER_COPY.search)) & (gpu.activity == Activity.MEMCPY)
@@ -119,15 +121,17 @@ def _name_tables(trace: RankTrace, rules: Rules) -> tuple[Bools, Bools]:
 def _labels(
     trace: RankTrace, name: Ints, kind: Ints, collective: Ints, fsdp_copy: Bools
 ) -> tuple[Ints, tuple[str, ...]]:
-    """A class for each event: computed once per distinct combination."""
-    keys = np.stack((name, kind, collective, fsdp_copy.astype(np.int64)))
-    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    """A class for each event: found once per distinct combination."""
+    place, number = alike(name, kind, collective, fsdp_copy.astype(np.int64))
     table: dict[str, int] = {}
-    numbers = [table.setdefault(_label(trace, *map(int, key)), len(table)) for key in distinct.T]
-    return np.array(numbers, np.int64)[inverse.reshape(-1)], tuple(table)
+    said = [
+        _label(trace, int(name[at]), int(kind[at]), int(collective[at]), fsdp_copy=bool(fsdp_copy[at])) for at in place
+    ]
+    found = np.array([table.setdefault(label, len(table)) for label in said], np.int64)[number]
+    return found, tuple(table)
 
 
-def _label(trace: RankTrace, name: int, kind: int, collective: int, fsdp_copy: int) -> str:
+def _label(trace: RankTrace, name: int, kind: int, collective: int, *, fsdp_copy: bool) -> str:
     said = trace.names[name]
     if kind == Kind.COMPUTE:
         return "fsdp copy" if fsdp_copy else names.family(said)
