@@ -49,7 +49,7 @@ def interrupt_group(running: Session) -> None:
 def test_nothing_outlives_the_session(tmp_path: Path, end: Callable[[Session], None]) -> None:
     jobs = 3
     with session(tmp_path, *TREE, jobs=jobs) as running:
-        assert until(lambda: all(said(tmp_path / f"out{n}.txt", "stubborn")() for n in range(jobs)))
+        assert until(lambda: all(said(tmp_path / f"job {n}.txt", "stubborn")() for n in range(jobs)))
         assert until(lambda: len(running.left()) == 5 * jobs + 1)
         end(running)
         running.process.wait(10)
@@ -138,6 +138,14 @@ def test_the_loss_of_the_guardian_is_noticed_and_its_jobs_end(
     assert launcher.guardian_pid not in (None, lost)
 
 
+def test_a_guardian_that_fails_ends_its_jobs_itself(launcher: LocalLauncher, tmp_path: Path) -> None:
+    job = launcher.submit(shell(tmp_path, TREE[2]))
+    assert until(said(tmp_path / "out.txt", "stubborn"))
+    send_nonsense(launcher)
+    # Nobody asks the launcher meanwhile: pytest may be busy, or dead.
+    assert until(lambda: not processes.marked(job.marker), timeout=5)
+
+
 def test_a_guardian_lost_between_jobs_costs_at_most_one_case(launcher: LocalLauncher, tmp_path: Path) -> None:
     assert launcher.submit(shell(tmp_path, "exit 0")).wait(10) is not None
     os.kill(launcher.guardian_pid or 0, signal.SIGKILL)
@@ -183,7 +191,8 @@ def test_what_cannot_be_ended_is_an_error_and_holds_nothing_up(tmp_path: Path) -
     """Without CAP_KILL, root may not signal another user's process: as unkillable as one stuck in a driver."""
     foreign = "setpriv --reuid=65534 --clear-groups sleep 1000 &"
     job = ("/bin/sh", "-c", f"{foreign} sleep 0.5")
-    with session(tmp_path, *job, prefix=("setpriv", "--bounding-set=-kill", "--inh-caps=-kill")) as running:
+    lame = ("setpriv", "--bounding-set=-kill", "--inh-caps=-kill")
+    with session(tmp_path, *job, mode="one more", prefix=lame) as running:
         assert until(lambda: processes.marked(running.marker))
         assert running.process.stdout is not None
         told = running.process.stdout.read().decode()
@@ -191,6 +200,8 @@ def test_what_cannot_be_ended_is_an_error_and_holds_nothing_up(tmp_path: Path) -
         stuck = processes.marked(running.marker)
         assert len(stuck) == 1
         assert f"cannot be ended, even by SIGKILL: pid {stuck[0]} (sleep, state S)" in told
+        # The next job is not held responsible for it.
+        assert "one more: completed, leftovers 0" in told
         assert not alive(running.guardian)
 
 
@@ -296,7 +307,7 @@ def torchrun(folder: Path, worker: str) -> tuple[str, ...]:
 @needs_torch
 def test_torchruns_workers_do_not_outlive_a_killed_session(tmp_path: Path) -> None:
     with session(tmp_path, *torchrun(tmp_path, "time.sleep(1000)")) as running:
-        assert until(said(tmp_path / "out0.txt", "up", times=2), timeout=60)
+        assert until(said(tmp_path / "job 0.txt", "up", times=2), timeout=60)
         left = processes.marked(running.marker)
         assert len(left) == 3
         assert len({os.getsid(pid) for pid in left}) == 3  # why a process group would not be enough

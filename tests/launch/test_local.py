@@ -203,19 +203,32 @@ def test_what_ends_by_itself_in_time_is_no_leftover(launcher: LocalLauncher, tmp
         (StopReason.TOTAL_LIMIT, JobState.TIMEOUT),
     ],
 )
-def test_stop_ends_a_tree_that_ignores_everything(
-    launcher: LocalLauncher, tmp_path: Path, reason: StopReason, state: JobState
-) -> None:
+def test_a_stopped_job_says_why(launcher: LocalLauncher, tmp_path: Path, reason: StopReason, state: JobState) -> None:
+    job = launcher.submit(spec(tmp_path, "sleep", "1000"))
+    result = job.stop(reason)
+    assert (result.state, result.stopped, result.exit_code) == (state, reason, -signal.SIGTERM)
+    assert job.stop(StopReason.INTERRUPTED) == result
+    assert job.wait(0) == result
+
+
+def test_stop_ends_a_tree_that_ignores_everything(launcher: LocalLauncher, tmp_path: Path) -> None:
     job = launcher.submit(shell(tmp_path, f"{STUBBORN} sleep 1000"))
     assert until(said(tmp_path / "out.txt", "stubborn"))
     began = time.monotonic()
-    result = job.stop(reason)
-    assert time.monotonic() - began < GRACE + 2
+    result = job.stop(StopReason.NO_PROGRESS)
+    assert GRACE <= time.monotonic() - began < GRACE + 2
     assert processes.marked(job.marker) == []
-    assert (result.state, result.stopped, result.exit_code) == (state, reason, -signal.SIGTERM)
     assert result.leftovers == 0
-    assert job.stop(StopReason.INTERRUPTED) == result
-    assert job.wait(0) == result
+
+
+def test_each_process_is_asked_once(launcher: LocalLauncher, tmp_path: Path) -> None:
+    daemons = "(setsid sleep 1000 &); (setsid sh -c 'trap \"sleep 0.1; exit\" TERM; sleep 1000 & wait' &); "
+    script = f"trap 'echo asked' TERM; {daemons} echo up; while :; do sleep 0.02; done"
+    job = launcher.submit(shell(tmp_path, script))
+    assert until(said(tmp_path / "out.txt", "up"))
+    assert until(lambda: len(processes.marked(job.marker)) >= 4)
+    assert job.stop(StopReason.TOTAL_LIMIT).exit_code == -signal.SIGKILL
+    assert (tmp_path / "out.txt").read_text().count("asked") == 1
 
 
 def test_a_polite_job_has_the_time_to_say_goodbye(launcher: LocalLauncher, tmp_path: Path) -> None:
@@ -328,6 +341,17 @@ def test_a_daemon_without_marker_session_or_parent_ends_with_the_job_that_made_i
     assert alive(theirs)
     long.stop(StopReason.TOTAL_LIMIT)
     assert not alive(theirs)
+
+    # Without marker or parent, but still in the session of its job: that tells.
+    longer = launcher.submit(shell(tmp_path, "sleep 1000"))
+    script = f"{hidden.replace('setsid', '')} sleep 0.2"
+    member = launcher.submit(shell(tmp_path, script, tmp_path / "member.txt"))
+    theirs = daemon(tmp_path / "member.txt")
+    result = member.wait(15)
+    assert result is not None
+    assert result.leftovers == 1
+    assert not alive(theirs)
+    longer.stop(StopReason.TOTAL_LIMIT)
 
     alone = launcher.submit(shell(tmp_path, f"{hidden} sleep 0.2", tmp_path / "alone.txt"))
     theirs = daemon(tmp_path / "alone.txt")
