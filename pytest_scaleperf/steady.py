@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _FEWEST = 2
 # Standard error of a median of n normal values: sqrt(pi/2) * sigma / sqrt(n) (Kenney and Keeping, Mathematics of
 # Statistics, part 2, 1951, ch. 7).
+_ENOUGH_FOR_MAD = 20
 _MEDIAN_EFFICIENCY = math.sqrt(math.pi / 2)
 # Makes the median absolute deviation a consistent estimate of sigma for normal values: 1 / the normal distribution's
 # upper quartile (Rousseeuw and Croux, Alternatives to the Median Absolute Deviation, 1993).
@@ -80,13 +81,17 @@ def measure(
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Standard error of the median as a fraction of it: 1.253 x 1.4826 x MAD / sqrt(n) / median, robust to outliers.
+    """Standard error of the median as a fraction of it: 1.253 x sigma / sqrt(n) / median.
 
+    Sigma is 1.4826 x MAD, robust to outliers, where there are at least ``_ENOUGH_FOR_MAD`` values. With fewer it is
+    at least their standard deviation: the MAD of a handful is often 0, which would make a noisy run look exact.
     ``values`` holds at least one number above 0.
     """
     middle = statistics.median(values)
-    deviation = statistics.median(abs(value - middle) for value in values)
-    return _MEDIAN_EFFICIENCY * _MAD_TO_SIGMA * deviation / math.sqrt(len(values)) / middle
+    sigma = _MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
+    if 1 < len(values) < _ENOUGH_FOR_MAD:
+        sigma = max(sigma, statistics.stdev(values))
+    return _MEDIAN_EFFICIENCY * sigma / math.sqrt(len(values)) / middle
 
 
 def _nothing(warning: str) -> Measurement:

@@ -54,12 +54,12 @@ def watch(job: Job, case: Case, log: Path, progress: Callable[[Progress], None])
             return result
         now = time.monotonic()
         offset += _feed(tail, log, offset)
-        clock.see(tail.step, now)
+        clock.see(tail.last_step, now)
         reason = clock.overrun(case.suite.limits, now)
         if reason is not None:
             return job.stop(reason)
         steps = case.suite.measure.steps
-        progress(Progress(case.id, clock.step, steps, tail.tps, now - clock.started, clock.left(steps, now)))
+        progress(Progress(case.id, clock.step, steps, tail.last_tps, now - clock.started, clock.left(steps, now)))
 
 
 def _feed(tail: Tail, log: Path, offset: int) -> int:

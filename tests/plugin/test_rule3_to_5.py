@@ -90,8 +90,8 @@ def test_faster_passes_is_marked_stale_and_opens_the_gate(project: Project) -> N
 
 
 def test_inconclusive_takes_another_sample_and_keeps_the_first(project: Project) -> None:
-    # 2.5 % slower with steps that swing by 4 %: one run cannot tell whether the 3 % band holds.
-    project.scenario({NONE2: {"tps": 975, "wobble": 0.04}})
+    # Steps swing by 4 % around 933, their median is 970: just at the edge of the 3 % band, however often it runs.
+    project.scenario({NONE2: {"tps": 933, "wobble": 0.04}})
     done = project.run("-k", "2gpu and none")
     assert done.properties(NONE2)["scaleperf.samples"] == "3"
     record = project.records()[NONE2]

@@ -41,17 +41,23 @@ def wait_until(what: str, true: object, seconds: float = 30.0) -> None:
 
 def start_until_second_case_hangs(project: Project, *args: str) -> subprocess.Popen[bytes]:
     project.scenario(HANG)
+    before = set(project.run_dir.glob("sessions/*"))
     process = subprocess.Popen(
         project.command("--gpus", "4", *args), cwd=project.path, stdout=subprocess.DEVNULL, start_new_session=True
     )
-    newest = lambda: max(project.run_dir.glob("sessions/*"))  # noqa: E731 - read again at each look
+
+    def session() -> Path | None:
+        return next(iter(set(project.run_dir.glob("sessions/*")) - before), None)
 
     def hanging() -> bool:
-        log = newest() / "cases" / FULL2 / "1" / "stdout.log"
-        return log.exists() and b"step:  5" in log.read_bytes()
+        folder = session()
+        log = None if folder is None else folder / "cases" / FULL2 / "1" / "stdout.log"
+        return log is not None and log.exists() and b"step:  5" in log.read_bytes()
 
     wait_until("the second case to hang", hanging)
-    assert (newest() / "records" / f"{NONE2}.json").exists()
+    folder = session()
+    assert folder is not None
+    assert (folder / "records" / f"{NONE2}.json").exists()
     return process
 
 

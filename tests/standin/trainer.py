@@ -113,7 +113,8 @@ def fail(told: dict[str, Any]) -> None:
             print("[rank0]:[rank0]: RuntimeError: shape '[2, 8]' is invalid for input of size 8", flush=True)
             sys.exit(1)
         case "node_failure":
-            print("slurmstepd: error: *** STEP 1.0 ON node7 CANCELLED DUE TO NODE FAILURE ***", flush=True)
+            cut = "*** STEP 7.0 ON node7 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***"
+            print(f"slurmstepd: error: {cut}", flush=True)
             sys.exit(1)
         case "early":
             sys.exit(0)
