@@ -13,8 +13,9 @@ from pytest_scaleperf.trace.rules import PHASES, Phase, Rules
 from pytest_scaleperf.trace.steps import Steps
 from pytest_scaleperf.trace.work import UNKNOWN, Work
 
-# A backward shorter than this part of the step's longest is one inside the loss (torchtitan's chunked loss calls
-# one per chunk), not a microbatch of its own.
+# A backward that runs less than this part of the functions of the step's largest is one inside the loss, not a
+# microbatch of its own: torchtitan's chunked loss calls one per chunk (12 functions of 469 in its debug model). Times
+# would not do: a rank that waits for another lengthens any of them.
 _MINOR = 0.1
 # FSDP2's hooks of the backward pass (torch/distributed/fsdp/_fully_shard); the last runs after autograd's last call.
 _HOOK = re.compile(r"^FSDP::(?:pre_backward|\w*post_backward)")
@@ -50,12 +51,13 @@ def timeline(trace: RankTrace, steps: Steps, work: Work, rules: Rules) -> Timeli
     backward = [(start, end) for phase, start, end in marked if phase is Phase.BACKWARD]
     if backward:
         refusal = _graphs(work, np.array([each[1:] for each in marked]))
-        return refusal or _build(steps, backward, [mark for mark in marked if mark[0] is not Phase.BACKWARD])
+        others = [mark for mark in marked if mark[0] is not Phase.BACKWARD]
+        return refusal or _build(trace, steps, backward, others, ANNOTATIONS)
     if not len(trace.backward):
         return "phases: not told, the trace has neither scaleperf annotations nor calls of autograd"
     if refusal := _graphs(work, np.empty((0, 2), np.int64)):
         return refusal
-    return _build(steps, _segments(trace, steps, work), [], LAUNCHES)
+    return _build(trace, steps, _segments(trace, steps, work), [], LAUNCHES)
 
 
 def _annotated(trace: RankTrace, rules: Rules) -> list[tuple[Phase, int, int]]:
@@ -102,34 +104,36 @@ def _segments(trace: RankTrace, steps: Steps, work: Work) -> list[tuple[int, int
     return [(int(low), int(high)) for low, high in zip(busy.start[first], busy.end[last], strict=True)]
 
 
-def _merged(segments: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """One step's backwards: short ones join the next long one, those after the last long one join that."""
-    longest = max((high - low for low, high in segments), default=0)
+def _merged(segments: list[tuple[int, int]], functions: list[int]) -> list[tuple[int, int]]:
+    """One step's backwards: minor ones join the next major one, those after the last major one join that."""
+    largest = max(functions, default=0)
     found: list[tuple[int, int]] = []
     waiting: int | None = None
-    for low, high in segments:
+    for (low, high), count in zip(segments, functions, strict=True):
         begin = low if waiting is None else waiting
-        if high - low >= _MINOR * longest:
+        if count >= _MINOR * largest:
             found.append((begin, high))
             waiting = None
         else:
             waiting = begin
-    if waiting is not None and found:
+    if waiting is not None:
         found[-1] = (found[-1][0], segments[-1][1])
     return found
 
 
 def _build(
+    trace: RankTrace,
     steps: Steps,
     backward: list[tuple[int, int]],
     marked: list[tuple[Phase, int, int]],
-    source: str = ANNOTATIONS,
+    source: str,
 ) -> Timeline:
     """Phases of each step: what is before its last backward and in none is forward, what comes after is optimiser."""
     edges: dict[int, Phase] = {}
     for step in steps.cpu:
-        inside = [each for each in backward if step.start <= each[0] < step.end]
-        own = _merged(inside) if source == LAUNCHES else inside
+        own = [each for each in backward if step.start <= each[0] < step.end]
+        counts = [int(np.diff(np.searchsorted(trace.backward.start, each))[0]) for each in own]
+        own = _merged(own, counts)
         edges[step.start] = Phase.FORWARD if own else Phase.OTHER
         for low, high in own:
             last = (low, high) == own[-1]
