@@ -62,11 +62,11 @@ def wire_bytes(op: str, size: int | None, ranks: int | None) -> int | None:
 def group_of(trace: RankTrace, call: Collective) -> tuple[str, str, int | None]:
     """A call's group: what people call it, a key that is equal on all its ranks, its size."""
     if call.group_name is None:
-        real = [(name, group) for name, group in trace.groups.items() if group.size > 1]
-        if len(real) != 1:
+        # Gloo's calls do not say theirs; where all groups are of the same ranks, it does not matter which.
+        real = [group for group in trace.groups.values() if group.size > 1]
+        if len({group.ranks for group in real}) != 1 or not real[0].ranks:
             return "group not recorded", "", call.group_size
-        (name, group), *_ = real
-        return group.desc or name, f"{group.desc}{group.ranks}", group.size
+        return real[0].desc or "all ranks", str(real[0].ranks), real[0].size
     desc = call.group_desc if call.group_desc and call.group_desc != "undefined" else f"group {call.group_name}"
     ranks = call.group_ranks or ""
     # Long lists of ranks are cut ("[0, 1, ...]"): then the name has to tell groups apart.

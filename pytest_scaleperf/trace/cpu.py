@@ -18,9 +18,9 @@ from pytest_scaleperf.trace.work import Work
 # Operators compute; these only call others, or hand work to a process group and wait for it.
 _WRAPPER = re.compile(r"^(?:torch::)?autograd::|^c10d|^_c10d_functional|^symm_mem::|^record_param_comms|^FSDP::")
 _OPERATOR = re.compile(r"^\w+::")
-NOTE = (
-    "no GPU events: compute is the time in operators of the main and autograd threads, communication is gloo's work on "
-    "its own threads (waiting for the other ranks included), idle is Python and what records no operator"
+CPU_NOTE = (
+    "a CPU trace, no GPU events: compute is the time in operators of the main and autograd threads, communication is "
+    "gloo's work on its own threads (waiting for the other ranks included), idle is Python and what records no operator"
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pytest_scaleperf.trace import names
 from pytest_scaleperf.trace.collectives import group_of, message_bytes, wire_bytes
 from pytest_scaleperf.trace.columns import Bools, Ints, RankTrace
-from pytest_scaleperf.trace.cpu import NOTE, check_cpu, cpu_windows, cpu_work
+from pytest_scaleperf.trace.cpu import check_cpu, cpu_windows, cpu_work
 from pytest_scaleperf.trace.gather import read_trace
 from pytest_scaleperf.trace.grouping import alike
 from pytest_scaleperf.trace.intervals import union
@@ -64,7 +64,6 @@ def prepare(trace: RankTrace, rules: Rules) -> Prepared:
         check_cpu(trace)
         work = cpu_work(trace, steps, rules)
         windows, notes = cpu_windows(steps, work)
-        notes = (NOTE, *notes)
     phases = timeline(trace, steps, work, rules)
     told = phases if isinstance(phases, Timeline) else None
     if not told:

@@ -1,0 +1,91 @@
+"""An analysis as plain data for machines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from pytest_scaleperf.trace.result import RankReport, Split, StepReport, TraceReport
+
+SCHEMA = 1
+
+
+def to_data(report: TraceReport) -> dict[str, Any]:
+    """Numbers, strings, lists and dictionaries, ready for JSON.
+
+    Times are nanoseconds unless the name says otherwise. ``metrics`` and ``counts`` are what baselines keep.
+    """
+    repeated = report.repeated
+    return {
+        "schema": SCHEMA,
+        "whole_steps": report.whole,
+        "device": report.ranks[0].device,
+        "on_gpu": report.on_gpu,
+        "world_size": report.ranks[0].world_size,
+        "metrics": report.metrics(),
+        "counts": report.counts(),
+        "collectives": [
+            {
+                "op": each.op,
+                "group": each.group,
+                "group_size": each.size,
+                "calls_per_step": list(each.counts),
+                "bytes_per_step": list(each.bytes),
+                "time_per_step": each.time,
+                "bus_bandwidth_gb_s": each.bandwidth,
+                "skew": None if each.skew is None else {"median": each.skew[0], "largest": each.skew[1]},
+                "exposed_per_step": each.exposed,
+                "marks": list(each.marks),
+            }
+            for each in report.collectives
+        ],
+        "all_reduce_repeated": repeated
+        and {"backward_passes": repeated.backwards, "bytes": repeated.bytes, "saving": repeated.saving},
+        "notes": list(report.notes),
+        "ranks": [_rank(rank) for rank in report.ranks],
+    }
+
+
+def _rank(rank: RankReport) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "file": str(rank.path),
+        "phases_from": rank.phases_from or None,
+        "described_communication": [rank.described, rank.communications],
+        "clips": [{"reason": clip.reason, "count": clip.count, "first": clip.first} for clip in rank.clips],
+        "notes": list(rank.notes),
+        "steps": [_step(step) for step in rank.steps],
+    }
+
+
+def _step(step: StepReport) -> dict[str, Any]:
+    classes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for row in step.rows:
+        for at, value in enumerate((row.count, row.busy, row.own)):
+            classes[row.kind, row.label][at] += value
+    return {
+        "step": step.number,
+        "whole": step.whole,
+        "window": step.split.total,
+        **_split(step.split),
+        "communication": step.communication,
+        "hidden_communication": step.hidden,
+        "hidden_by_fsdp_copies": step.hidden_by_copies,
+        "backward_passes": step.backwards,
+        "phases": {
+            part.phase.value: {**_split(part.split), "exposed_by": dict(part.exposed_by)} for part in step.phases
+        },
+        "classes": [
+            {"kind": kind, "class": label, "events": count, "busy": busy, "own": own}
+            for (kind, label), (count, busy, own) in sorted(classes.items(), key=lambda item: -item[1][2])
+        ],
+    }
+
+
+def _split(split: Split) -> dict[str, int]:
+    return {
+        "compute": split.compute,
+        "exposed_communication": split.exposed_communication,
+        "exposed_copy": split.exposed_copy,
+        "idle": split.idle,
+    }
