@@ -43,6 +43,15 @@ def nanoseconds(batch: Batch, events: list[Event], what: str, values: list[Any])
     return np.rint(found * 1000).astype(np.int64)
 
 
+def durations(batch: Batch, events: list[Event]) -> Ints:
+    """Durations of GPU events in nanoseconds; finite ones beyond 146 years (a wrapped counter) become 73 years.
+
+    Raises TraceError with file and byte where one is missing or no number.
+    """
+    values = [min(dur, _LIMIT_US / 2) if isinstance(dur := event.dur, int | float) else dur for event in events]
+    return nanoseconds(batch, events, "dur", values)
+
+
 def _microseconds(value: Any) -> None:  # noqa: ANN401 - whatever JSON holds
     if not abs(float(value)) < _LIMIT_US:
         raise ValueError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pytest_scaleperf.trace import described
-from pytest_scaleperf.trace.checked import integers, nanoseconds
+from pytest_scaleperf.trace.checked import durations, integers, nanoseconds
 from pytest_scaleperf.trace.columns import (
     GPU_FIELDS,
     LAUNCH_FIELDS,
@@ -119,7 +119,7 @@ class _Gathering:
             (arg.device, event.tid if arg.stream == -1 else arg.stream) for event, arg in zip(events, args, strict=True)
         ]
         self.columns["gpu"].append((
-            *self._times(batch, events),
+            *self._times(batch, events, on_gpu=True),
             self.names.numbers(map(_NAME, events), count),
             np.full(count, activity),
             integers(batch, events, "correlation", map(_CORRELATION, args)),
@@ -164,10 +164,13 @@ class _Gathering:
             self._described(batch, events, by_shapes=True) if describe else np.full(len(events), -1),
         ))  # fmt: skip
 
-    def _times(self, batch: Batch, events: list[Event]) -> tuple[Ints, Ints]:
+    def _times(self, batch: Batch, events: list[Event], *, on_gpu: bool = False) -> tuple[Ints, Ints]:
         """Start and end; a negative duration becomes zero, counted."""
         start = nanoseconds(batch, events, "ts", [event.ts for event in events])
-        lasting = nanoseconds(batch, events, "dur", [event.dur for event in events])
+        if on_gpu:
+            lasting = durations(batch, events)
+        else:
+            lasting = nanoseconds(batch, events, "dur", [event.dur for event in events])
         self.latest = max(self.latest, int(start.max()))
         if (negative := lasting < 0).any():
             self._clip("a negative duration, taken as 0", negative, [event.name for event in events])

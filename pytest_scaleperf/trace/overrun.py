@@ -7,6 +7,7 @@ import numpy as np
 from pytest_scaleperf.trace.columns import Bools, Ints
 
 _ENDLESS = 1 << 53  # ns; 104 days: an unsigned number that wrapped
+_NEVER = 1 << 62
 _OVERRUN = 1_000_000  # ns; a dependent launch starts up to 3.7 us early (measured on B200), faults last for seconds
 
 
@@ -14,17 +15,15 @@ def cut_overruns(start: Ints, end: Ints, lane: Ints, graph: Bools) -> tuple[Ints
     """End each kernel at the next start of its ``lane``, if it runs over by more than 1 ms; also return which were cut.
 
     ROCm writes durations of seconds for some kernels (AMD-AGI/TraceLens#669). Kernels of a CUDA graph may overlap
-    in one lane and are left alone, unless they are endless.
+    in one lane and are left alone. What lasts 104 days ends with the last event.
     """
     if not len(start):
         return end, np.zeros(0, bool)
-    endless = end - start > _ENDLESS
-    latest = max(int(start.max()), int(np.where(endless, start, end).max()))
     order = np.lexsort((start, lane))
-    limit = np.full(len(order), latest)
-    same = lane[order][1:] == lane[order][:-1]
-    limit[:-1] = np.where(same, start[order][1:], latest)
-    allowed = np.empty_like(limit)
-    allowed[order] = limit
-    cut = endless | ((end > allowed + _OVERRUN) & ~graph)
-    return np.where(cut, allowed, end), cut
+    following = np.full(len(order), _NEVER)
+    following[order[:-1]] = np.where(lane[order][1:] == lane[order][:-1], start[order][1:], _NEVER)
+    over = (end > following + _OVERRUN) & ~graph
+    ends = np.where(over, following, end)
+    endless = ends - start > _ENDLESS
+    latest = np.where(endless, start, ends).max()
+    return np.where(endless, latest, ends), over | endless

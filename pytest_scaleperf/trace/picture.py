@@ -45,7 +45,7 @@ _PHASE_COLOURS = {
 }
 _SUFFIXES = (".svg", ".png", ".pdf")
 _BINS = 1200  # across the picture, about one a pixel
-_FAINT = 0.12  # of a row's height, at which a bin with little in it is still seen
+_FAINT = 0.12  # of a stream's height: a collective of a few microseconds is still seen
 _LANES = 12
 _MS = 1e6  # nanoseconds
 
@@ -60,6 +60,7 @@ class _Row:
 
     title: str
     fills: tuple[tuple[str, Ints, Ints], ...]
+    faint: float = 0.0  # height to which a bin with little in it is raised, to be seen at all
 
 
 def draw(
@@ -149,10 +150,10 @@ def _lanes(prepared: Prepared, each: Cut) -> Iterator[_Row]:
     }
     ordered = sorted((lane for lane in busy if busy[lane]), key=lambda lane: -busy[lane])
     for lane in ordered[:_LANES]:
-        yield _Row(_lane_title(prepared, lane), tuple(_kinds(prepared, events[work.lane[events] == lane])))
+        yield _Row(_lane_title(prepared, lane), tuple(_kinds(prepared, events[work.lane[events] == lane])), _FAINT)
     if rest := ordered[_LANES:]:
         chosen = events[np.isin(work.lane[events], rest)]
-        yield _Row(f"{len(rest)} other streams", tuple(_kinds(prepared, chosen)))
+        yield _Row(f"{len(rest)} other streams", tuple(_kinds(prepared, chosen)), _FAINT)
 
 
 def _lane_title(prepared: Prepared, lane: int) -> str:
@@ -204,7 +205,7 @@ def _exposed(prepared: Prepared, each: Cut, window: Window) -> _Row:
 
 
 def _fill(axes: Axes, place: int, row: _Row, window: Window) -> None:
-    """Stack the row's fills from its base; what takes little of a bin is raised to be seen."""
+    """Stack the row's fills from its base."""
     edges = np.linspace(window.low, window.high, _BINS + 1).astype(np.int64)
     shares = {
         colour: union(np.clip(low, window.low, window.high), np.clip(high, window.low, window.high)).within(
@@ -214,7 +215,7 @@ def _fill(axes: Axes, place: int, row: _Row, window: Window) -> None:
         for colour, low, high in row.fills
     }
     total = np.sum(list(shares.values()), axis=0) if shares else np.zeros(_BINS)
-    scale = np.where(total > 0, np.clip(total, _FAINT, 1) / np.where(total > 0, total, 1), 0)
+    scale = np.where(total > 0, np.clip(total, row.faint, 1) / np.where(total > 0, total, 1), 0)
     base = np.full(_BINS, place + 0.4)
     for colour, share in shares.items():
         top = base - 0.8 * share * scale
