@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -604,3 +604,8 @@ class Progress:
     tps: float | None
     seconds: float
     seconds_left: float | None
+
+
+def as_plain(value: object) -> dict[str, Any]:
+    """A word's fields by name, for JSON: one level deep and without copies (dataclasses.asdict copies, slowly)."""
+    return {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]  # any word of this file

@@ -90,7 +90,8 @@ def standard_error(values: Sequence[float]) -> float:
     middle = statistics.median(values)
     sigma = _MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
     if 1 < len(values) < _ENOUGH_FOR_MAD:
-        sigma = max(sigma, statistics.stdev(values))
+        mean = math.fsum(values) / len(values)
+        sigma = max(sigma, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)))
     return _MEDIAN_EFFICIENCY * sigma / math.sqrt(len(values)) / middle
 
 

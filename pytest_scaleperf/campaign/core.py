@@ -38,6 +38,7 @@ from pytest_scaleperf.model import (
     Suite,
     System,
     Verdict,
+    as_plain,
 )
 from pytest_scaleperf.suite import Ladder, digest
 from pytest_scaleperf.titan import command, dialect, observe, software
@@ -60,7 +61,7 @@ class Sample:
         return {
             "folder": str(self.folder),
             "outcome": self.observation.outcome,
-            "failure": None if failure is None else dataclasses.asdict(failure),
+            "failure": None if failure is None else as_plain(failure),
             "exit_code": self.job.exit_code,
             "stopped": self.job.stopped,
             "hosts": self.job.hosts,
@@ -68,7 +69,7 @@ class Sample:
             "seconds": self.job.seconds,
             "last_step": self.observation.last_step,
             "sources": dict(self.observation.sources),
-            "measurement": dataclasses.asdict(self.measurement),
+            "measurement": as_plain(self.measurement),
         }
 
 
@@ -105,6 +106,7 @@ class Campaign:
     launcher: Launcher
     verdicts: dict[str, Decision] = field(default_factory=dict)
     launched: int = 0
+    _environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     _software: dict[str, software.Software] = field(default_factory=dict)
     _ladders: dict[str, Ladder] = field(default_factory=dict)
     _dialects: dict[tuple[str, Path], dialect.Dialect] = field(default_factory=dict)
@@ -234,7 +236,7 @@ class Campaign:
             folder,
             device=self.system.device,
             python=_python(case.suite),
-            base_env=os.environ,
+            base_env=self._environment,
         )
         command.write_script(folder, built, Path.cwd())
         spec = LaunchSpec(
@@ -287,15 +289,15 @@ class Campaign:
                 "suite": case.suite.name,
                 "system": self.system.name,
                 "gpus": case.gpus,
-                "layout": dataclasses.asdict(case.layout),
+                "layout": as_plain(case.layout),
                 "activation_checkpoint": case.activation_checkpoint,
-                "batch": dataclasses.asdict(case.batch),
+                "batch": as_plain(case.batch),
                 "decision": verdict.decision,
                 "reason": verdict.reason,
                 "notes": verdict.notes,
-                "metrics": [dataclasses.asdict(m) for m in verdict.metrics],
-                "gate": dataclasses.asdict(gate),
-                "fingerprint": None if fingerprint is None else dataclasses.asdict(fingerprint),
+                "metrics": [as_plain(m) for m in verdict.metrics],
+                "gate": as_plain(gate),
+                "fingerprint": None if fingerprint is None else as_plain(fingerprint),
                 "samples": samples,
                 "finished": time.time(),
             },
@@ -304,7 +306,7 @@ class Campaign:
     def _replay(self, case: Case, fingerprint: Fingerprint) -> Sequence[Mapping[str, Any]] | None:
         """Samples of a resumed session's finished case; None where it must be launched (again)."""
         record = self.session.latest(case.id) if self.session.resumed else None
-        if record is None or record["fingerprint"] != dataclasses.asdict(fingerprint):
+        if record is None or record["fingerprint"] != as_plain(fingerprint):
             return None
         samples: Sequence[Mapping[str, Any]] = record["samples"]
         completed = samples and all(s["outcome"] == Outcome.COMPLETED for s in samples)
@@ -321,7 +323,7 @@ class Campaign:
     def _probe(self, case: Case) -> software.Software:
         python = _python(case.suite)
         if python not in self._software:
-            self._software[python] = software.probe(python, {**os.environ, **dict(case.suite.trainer.env)})
+            self._software[python] = software.probe(python, {**self._environment, **dict(case.suite.trainer.env)})
         return self._software[python]
 
     def _ladder(self, suite: Suite) -> Ladder:

@@ -30,7 +30,7 @@ CALL = pytest.StashKey[pytest.TestReport]()
 """How the test's own body ended."""
 
 
-class Regression(pytest.fail.Exception):
+class Regression(pytest.fail.Exception):  # type: ignore[name-defined, misc]  # pytest has it as a value only
     """A case's verdict is not a pass. ``xfail`` of a case must name this class: it can expect only a verdict."""
 
 

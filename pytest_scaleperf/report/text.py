@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pytest_scaleperf.model import (
     Progress,
     System,
     Verdict,
+    as_plain,
 )
 
 ALL_ROWS_UP_TO = 60
@@ -109,7 +110,7 @@ def properties(
         if retries is not None:
             yield "scaleperf.alloc_retries", str(retries)
         yield "scaleperf.folder", str(last["folder"])
-    yield "scaleperf.fingerprint", json.dumps(asdict(fingerprint), sort_keys=True)
+    yield "scaleperf.fingerprint", json.dumps(as_plain(fingerprint), sort_keys=True)
 
 
 def gate_properties(case: Case, gate: Gate) -> Iterable[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import shlex
@@ -236,5 +237,21 @@ def _comment(text: str) -> str:
 
 def _quote(text: str, run_dir: Path) -> str:
     """``text`` for a shell, with the measured run's folder replaced by the new one."""
-    parts = re.split(rf"{re.escape(str(run_dir))}(?=/|$)", text)
-    return '"$folder"'.join(shlex.quote(part) if part else "" for part in parts) or "''"
+    folder = str(run_dir)
+    if folder not in text:
+        return _plain(text)
+    words, rest = [""], text
+    while rest:
+        before, found, rest = rest.partition(folder)
+        words[-1] += before
+        if found and (not rest or rest.startswith("/")):
+            words.append("")
+        else:
+            words[-1] += found  # the folder's name goes on: another folder
+    return '"$folder"'.join(_plain(word) if word else "" for word in words) or "''"
+
+
+@functools.lru_cache(maxsize=4096)
+def _plain(text: str) -> str:
+    """A session quotes the same environment for every case."""
+    return shlex.quote(text)
