@@ -72,7 +72,9 @@ def _heading(report: TraceReport) -> list[str]:
         )
     if not report.on_gpu:
         lines.append(CPU_NOTE)
-    return lines + [_SOURCES[first.phases_from]] * bool(first.phases_from)
+    if first.phases_from:
+        lines.append(_SOURCES[first.phases_from])
+    return lines
 
 
 def _step(report: TraceReport, slowest: RankReport) -> list[str]:
