@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +49,16 @@ class Ended:
         return {
             facts["rank"]: facts for facts in (json.loads(path.read_text(encoding="utf-8")) for path in sorted(files))
         }
+
+    def phases(self) -> dict[int, dict[str, int]]:
+        """Rank to how often each of our annotations stands in its trace."""
+        found = {}
+        for path in sorted(self.folder.glob("prof*/**/rank*_trace.json*")):
+            raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            names = (event.get("name", "") for event in json.loads(raw)["traceEvents"])
+            rank = int(path.name.removeprefix("rank").split("_")[0])
+            found[rank] = dict(Counter(name for name in names if name.startswith("scaleperf.")))
+        return found
 
     def says(self, text: str) -> bool:
         return text in self.log

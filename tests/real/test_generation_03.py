@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_scaleperf.model import ActivationCheckpoint, Case, Layout, Measure
+from pytest_scaleperf.model import ActivationCheckpoint, Case, Layout, Measure, Trainer
 from tests.real import harness
 from tests.titan import cases
 
 SHORT = Measure(steps=4, warmup=1, log_freq=1)
 
 
-def short(case: Case | None = None, **words: object) -> Case:
-    return case or cases.case(measure=SHORT, sequence=128, **words)  # type: ignore[arg-type] # fields by name
+def short(trainer: Trainer | None = None, **words: object) -> Case:
+    return cases.case(trainer, measure=SHORT, sequence=128, **words)  # type: ignore[arg-type] # fields by name
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,18 @@ def test_dp_with_selective_recomputation(tmp_path: Path) -> None:
     assert ended.says("dp_replicate=2, dp_shard=1")
 
 
-def test_full_recomputation_and_accumulation(tmp_path: Path) -> None:
-    ended = harness.run(short(checkpoint=ActivationCheckpoint.FULL, accumulation=2), tmp_path)
+def test_full_recomputation_accumulation_and_a_trace(tmp_path: Path) -> None:
+    trainer = cases.trainer(args=cases.traced("0.3"))
+    ended = harness.run(short(trainer, checkpoint=ActivationCheckpoint.FULL, accumulation=2), tmp_path)
     harness.check_trained(ended)
     assert ended.says("Applied FullAC activation checkpointing")
     assert ended.says("local batch size 2, global batch size 8, gradient accumulation steps 2, sequence length 128")
+    phases = ended.phases()
+    assert sorted(phases) == [0, 1]
+    assert phases[0] == phases[1]
+    assert phases[0]["scaleperf.forward"] == 2
+    assert phases[0]["scaleperf.backward"] > 2, "the loss runs a backward of its own for each chunk"
+    assert phases[0]["scaleperf.optimizer"] == 1
 
 
 def test_fsdp_times_dp_on_four_ranks(tmp_path: Path) -> None:

@@ -23,6 +23,11 @@ def dialect(name: str) -> Dialect:
     return load_dialect(name, relative_to=Path("/nowhere"))
 
 
+def traced(generation: str) -> tuple[str, ...]:
+    """Arguments that trace the third step of a run of at least four."""
+    return dialect(generation).say("profiler", freq=3, active=1, warmup=1)
+
+
 def trainer(generation: str = "0.3", model: str = "dense", **words: object) -> Trainer:
     module, config = MODELS[generation, model]
     return Trainer(generation, module, config, **words)  # type: ignore[arg-type] # fields by name, checked where used

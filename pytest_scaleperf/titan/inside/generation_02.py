@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
+import torch
+import torch.profiler
 import torchtitan.protocols.train_spec as specs
 import torchtitan.train
 from torchtitan.components.tokenizer import BaseTokenizer
@@ -36,8 +39,17 @@ class NoTokenizer(BaseTokenizer):  # type: ignore[misc] # torchtitan ships no ty
         return self._vocabulary
 
 
-def install(*, cpu: bool) -> None:  # noqa: ARG001 - 0.2's debug models use plain attention already
+class _CpuProfile(torch.profiler.profile):  # type: ignore[misc] # torch's types are not followed
+    """0.2 lists the accelerator's activity also where there is none, as None, which torch refuses."""
+
+    def __init__(self, *, activities: Sequence[Any], **words: Any) -> None:  # noqa: ANN401 - torch's own keywords
+        super().__init__(activities=[activity for activity in activities if activity is not None], **words)
+
+
+def install(*, cpu: bool) -> None:
     """Have every model's training specification build our tokens instead of a data set and a tokenizer."""
+    if cpu:
+        torch.profiler.profile = _CpuProfile
     original = specs.get_train_spec
 
     def get_train_spec(name: str) -> Any:  # noqa: ANN401 - a torchtitan class
