@@ -1,4 +1,7 @@
-"""``scaleperf trace``: read profiler traces from the command line, with or without the plugin."""
+"""``scaleperf trace``: read profiler traces from the command line, with or without the plugin.
+
+numpy, msgspec and matplotlib are imported where a trace is read: other commands need none of them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from pytest_scaleperf.model import ScalePerfError
-from pytest_scaleperf.trace.analyse import analyse, trace_files
-from pytest_scaleperf.trace.diff import describe_difference, difference, difference_data
-from pytest_scaleperf.trace.export import to_data
 from pytest_scaleperf.trace.rules import Rules
-from pytest_scaleperf.trace.words import Tolerances, describe
 
 _FAULT = 2
 
@@ -58,6 +57,10 @@ def show(  # noqa: PLR0913, PLR0917 - each is one option of the command line
     rule: Patterns = None,
 ) -> None:
     """Say what the steps' time went to (the default command)."""
+    from pytest_scaleperf.trace.analyse import analyse, trace_files  # noqa: PLC0415 - as said above
+    from pytest_scaleperf.trace.export import to_data  # noqa: PLC0415 - as said above
+    from pytest_scaleperf.trace.words import Tolerances, describe  # noqa: PLC0415 - as said above
+
     with _faults_in_words():
         rules = _rules(rule)
         report = analyse(trace_files(places), rules, expected_ranks=ranks)
@@ -82,6 +85,13 @@ def diff(
     rule: Patterns = None,
 ) -> None:
     """Say which kernels, collectives and idle times explain the difference of the step time."""
+    from pytest_scaleperf.trace.analyse import analyse, trace_files  # noqa: PLC0415 - as said above
+    from pytest_scaleperf.trace.diff import (  # noqa: PLC0415 - as said above
+        describe_difference,
+        difference,
+        difference_data,
+    )
+
     with _faults_in_words():
         rules = _rules(rule)
         found = difference(*(analyse(trace_files([place]), rules) for place in (before, after)))

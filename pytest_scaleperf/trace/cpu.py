@@ -36,7 +36,7 @@ def check_cpu(trace: RankTrace) -> None:
             "kernels, but CUPTI or roctracer recorded none: is ProfilerActivity.CUDA on, is another profiler attached, "
             "and may this user read GPU counters?"
         )
-    if not len(trace.operators):
+    if not len(trace.operators) + len(trace.transfers):
         raise TraceError(
             f"{trace.path}: neither GPU events nor operators among {trace.events} events: nothing to analyse; "
             "record at least one step with torch.profiler"
@@ -66,6 +66,10 @@ def cpu_work(trace: RankTrace, steps: Steps, rules: Rules) -> Work:
     }
     ordered = {field: column[order] for field, column in joined.items()}
     label, labels = _labels(trace, ordered["name"], ordered["kind"], ordered["collective"])
+    if not len(order):
+        raise TraceError(
+            f"{trace.path}: none of {len(trace.operators)} operators computes or communicates: nothing to analyse"
+        )
     nothing = np.zeros(len(order), bool)
     return Work(
         **ordered, label=label, labels=labels, graph=nothing, fsdp_copy=nothing, lane=ordered["thread"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from pytest_scaleperf.trace.measures import counts, metrics
 from pytest_scaleperf.trace.result import RankReport, Split, StepReport, TraceReport
 
 SCHEMA = 1
@@ -22,8 +23,8 @@ def to_data(report: TraceReport) -> dict[str, Any]:
         "device": report.ranks[0].device,
         "on_gpu": report.on_gpu,
         "world_size": report.ranks[0].world_size,
-        "metrics": report.metrics(),
-        "counts": report.counts(),
+        "metrics": metrics(report),
+        "counts": counts(report),
         "collectives": [
             {
                 "op": each.op,

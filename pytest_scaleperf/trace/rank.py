@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pytest_scaleperf.model import TraceError
 from pytest_scaleperf.trace import names
 from pytest_scaleperf.trace.collectives import group_of, message_bytes, wire_bytes
 from pytest_scaleperf.trace.columns import Bools, Ints, RankTrace
@@ -64,12 +65,21 @@ def prepare(trace: RankTrace, rules: Rules) -> Prepared:
         check_cpu(trace)
         work = cpu_work(trace, steps, rules)
         windows, notes = cpu_windows(steps, work)
+    _check_windows(trace, windows)
     phases = timeline(trace, steps, work, rules)
     told = phases if isinstance(phases, Timeline) else None
     if not told:
         notes = (*notes, str(phases))
     where = told.at(work.launch) if told else np.full(len(work.launch), PHASES.index(Phase.OTHER))
     return Prepared(trace, work, steps, windows, told, where, (*notes, *trace.warnings))
+
+
+def _check_windows(trace: RankTrace, windows: tuple[Window, ...]) -> None:
+    """Refuse windows of no length: nothing could be a share of them."""
+    for window in windows:
+        if window.high <= window.low:
+            which = "the whole trace" if window.number is None else f"step {window.number}"
+            raise TraceError(f"{trace.path}: {which} lasts {window.high - window.low} ns: expected a step of training")
 
 
 def cut(prepared: Prepared, window: Window) -> Cut:

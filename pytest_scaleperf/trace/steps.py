@@ -95,6 +95,12 @@ def gpu_windows(trace: RankTrace, steps: Steps, work: Work) -> tuple[tuple[Windo
     member = steps.of(work.launch)
     index, first = np.unique(member, return_index=True)
     lows = {int(at): int(work.start[place]) for at, place in zip(index, first, strict=True) if at >= 0}
+    if not lows:
+        raise TraceError(
+            f"{trace.path}: none of the {len(work.start)} GPU events was launched within a step "
+            f"({steps.cpu[0].number} to {steps.cpu[-1].number}): expected each step's kernels with the calls that "
+            "launched them; record CPU and GPU activities together"
+        )
     silent = [step.number for at, step in enumerate(steps.cpu) if at not in lows]
     notes = tuple(f"step {number} launched nothing on the GPU" for number in silent)
     present = sorted(lows)

@@ -346,3 +346,35 @@ def test_a_fault_in_another_process_arrives_whole(tmp_path: Path) -> None:
     bad.write_bytes(b"{}" + b" " * (9 << 20))
     with pytest.raises(TraceError, match=r'bad.json: no "traceEvents"'):
         analyse([TRACES / "sel4-rank0.json.gz", bad], processes=2)
+
+
+def test_steps_that_launched_nothing_at_all(tmp_path: Path) -> None:
+    """A profiler that recorded GPU events only of the time before its steps."""
+    script = Script()
+    script.step(1, 1000 * US, 2000 * US)
+    script.kernel(GEMM, 0, 5 * US, 10)
+    with pytest.raises(TraceError, match=r"none of the 1 GPU events was launched within a step \(1 to 1\)"):
+        analyse_rank(script.write(tmp_path / "t.json"), Rules())
+
+
+@pytest.mark.parametrize("device", ["NVIDIA H200", None])
+def test_a_trace_that_lasts_no_time(device: str | None, tmp_path: Path) -> None:
+    script = Script(device=device)
+    script.kernel(GEMM, 5, 5, 1) if device else script.operator("aten::mm", 5, 5)
+    with pytest.raises(TraceError, match="the whole trace lasts 0 ns"):
+        analyse_rank(script.write(tmp_path / "t.json"), Rules())
+
+
+def test_a_cpu_step_that_lasts_no_time(tmp_path: Path) -> None:
+    script = Script(device=None)
+    script.step(4, 5, 5)
+    script.operator("aten::mm", 0, 10)
+    with pytest.raises(TraceError, match="step 4 lasts 0 ns"):
+        analyse_rank(script.write(tmp_path / "t.json"), Rules())
+
+
+def test_operators_none_of_which_computes(tmp_path: Path) -> None:
+    script = Script(device=None)
+    script.operator("PythonSubclass", 0, 10)
+    with pytest.raises(TraceError, match="nothing to analyse"):
+        analyse_rank(script.write(tmp_path / "t.json"), Rules())

@@ -10,6 +10,7 @@ import pytest
 from pytest_scaleperf.trace.analyse import analyse
 from pytest_scaleperf.trace.collectives import element_bytes, message_bytes, wire_bytes
 from pytest_scaleperf.trace.columns import Collective
+from pytest_scaleperf.trace.measures import counts, metrics
 from pytest_scaleperf.trace.names import operation
 from pytest_scaleperf.trace.result import CollectiveReport, TraceReport
 from tests.trace.script import ENGINE, US, Script
@@ -74,7 +75,7 @@ def test_ranks_that_disagree_are_said(tmp_path: Path) -> None:
 def test_a_rank_without_the_call_is_a_count_of_zero(tmp_path: Path) -> None:
     found = only(run(tmp_path, [[("allreduce", MIB, 10)], []]))
     assert found.counts == (0, 1)
-    assert "calls all_reduce [mesh x 2]" not in run(tmp_path, [[("allreduce", MIB, 10)], []]).counts()
+    assert "calls all_reduce [mesh x 2]" not in counts(run(tmp_path, [[("allreduce", MIB, 10)], []]))
 
 
 def test_groups_are_told_apart(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_coverage_under_95_percent_marks_bandwidth(tmp_path: Path) -> None:
     report = analyse([script.write(tmp_path / "rank0.json")])
     assert report.ranks[0].coverage == pytest.approx(10 / 12)
     assert all("only 83% of the communication events say their sizes" in each.marks for each in report.collectives)
-    assert not any(name.startswith("bandwidth") for name in report.metrics())
+    assert not any(name.startswith("bandwidth_gb_s") for name in metrics(report))
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from pytest_scaleperf.trace.command import trace_app
@@ -104,6 +107,28 @@ def test_diff() -> None:
     assert len([line for line in lines[3:] if not line.startswith("note:")]) == 5
     data = json.loads(run("diff", SEL4, SEL4, "--json").stdout)
     assert data["change"] == 0
+
+
+def test_it_works_inside_another_app() -> None:
+    """As cli.py takes it in."""
+    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.add_typer(trace_app, name="trace")
+
+    @app.callback()
+    def main() -> None:
+        """Another app."""
+
+    inside = CliRunner().invoke(app, ["trace", SEL4])
+    assert (inside.exit_code, inside.stdout) == (0, run(SEL4).stdout)
+    assert CliRunner().invoke(app, ["trace", "diff", SEL4, SEL4]).exit_code == 0
+    assert CliRunner().invoke(app, ["trace", "--json", SEL4]).stdout.startswith("{")
+
+
+def test_the_command_alone_imports_nothing_heavy() -> None:
+    heavy = ("numpy", "msgspec", "matplotlib")
+    program = f"import sys, pytest_scaleperf.trace.command; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_help_names_both() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_scaleperf.model import Layout, Measure
 from pytest_scaleperf.trace.analyse import analyse, trace_files
+from pytest_scaleperf.trace.measures import counts, metrics
 from pytest_scaleperf.trace.rank import analyse_rank
 from pytest_scaleperf.trace.result import TraceReport
 from pytest_scaleperf.trace.rules import Phase, Rules
@@ -38,7 +39,7 @@ def test_recorded_gloo_splits_exactly(recorded: TraceReport) -> None:
 
 def test_recorded_gloo_knows_calls_by_what_issued_them(recorded: TraceReport) -> None:
     """Gloo runs a reduce_scatter as an all_reduce and calls it so; three blocks gather twice a microbatch."""
-    assert recorded.counts() == {
+    assert counts(recorded) == {
         "calls all_gather [default_pg x 2]": 12,
         "bytes all_gather [default_pg x 2]": 12 * 131_968 * 4,
         "calls reduce_scatter [default_pg x 2]": 6,
@@ -105,7 +106,7 @@ def test_one_process_without_any_communication(tmp_path: Path) -> None:
     report = analyse([script.write(tmp_path / "t.json")])
     assert report.ranks[0].steps[0].split.compute == 200 * US
     assert "no communication" in describe(report)
-    assert "overlap_pct" not in report.metrics()
+    assert "overlap_pct" not in metrics(report)
 
 
 PROFILED = ("--profiler.enable_profiling", "--profiler.profile_freq", "5",
@@ -132,5 +133,5 @@ def test_torchtitan_on_two_cpu_ranks_is_traced_and_read(tmp_path: Path) -> None:
         assert len(rank.steps) == 3
         assert {step.backwards for step in rank.steps} == {2}, "the loss's chunks are not microbatches"
     assert report.phases == (Phase.FORWARD, Phase.BACKWARD, Phase.LAST_BACKWARD, Phase.OPTIMIZER)
-    assert report.counts()["calls reduce_scatter [default_pg x 2]"] > 0
-    assert report.metrics()["exposed_communication_pct"] > 0
+    assert counts(report)["calls reduce_scatter [default_pg x 2]"] > 0
+    assert metrics(report)["exposed_communication_pct"] > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_scaleperf.trace.analyse import analyse
+from pytest_scaleperf.trace.measures import counts, metrics
 from pytest_scaleperf.trace.result import RankReport, StepReport, TraceReport
 from pytest_scaleperf.trace.rules import Phase
 from tests.trace.conftest import TRACES
@@ -83,15 +84,15 @@ def test_two_ranks_together_give_bandwidth_and_skew(fsdp: TraceReport) -> None:
 
 
 def test_counts_and_bytes_are_exact_and_equal_in_every_step(fsdp: TraceReport) -> None:
-    assert fsdp.counts()["calls all_gather [default_pg x 2]"] == 38
-    assert fsdp.counts()["bytes all_gather [default_pg x 2]"] == 43_613_708_288
+    assert counts(fsdp)["calls all_gather [default_pg x 2]"] == 38
+    assert counts(fsdp)["bytes all_gather [default_pg x 2]"] == 43_613_708_288
 
 
 def test_a_tiny_message_says_nothing_of_bandwidth(fsdp: TraceReport) -> None:
     """The norm's all_reduce moves 404 bytes: no baseline should hang on that."""
-    assert {name for name in fsdp.metrics() if name.startswith("bandwidth")} == {
-        "bandwidth all_gather [default_pg x 2]",
-        "bandwidth reduce_scatter [default_pg x 2]",
+    assert {name for name in metrics(fsdp) if name.startswith("bandwidth_gb_s")} == {
+        "bandwidth_gb_s all_gather [default_pg x 2]",
+        "bandwidth_gb_s reduce_scatter [default_pg x 2]",
     }
 
 
@@ -107,7 +108,7 @@ def test_all_reduce_in_every_backward_is_found(ddp: TraceReport, fsdp: TraceRepo
 def test_one_rank_alone_is_marked(ddp: TraceReport) -> None:
     assert ddp.notes == ("1 of 2 ranks read (missing: 1): skew and waiting between ranks are not fully seen",)
     assert all("1 of 2 ranks read" in each.marks[0] for each in ddp.collectives)
-    assert not any(name.startswith("bandwidth") for name in ddp.metrics())
+    assert not any(name.startswith("bandwidth_gb_s") for name in metrics(ddp))
 
 
 def test_copies_of_fsdp_are_told_apart(fsdp: TraceReport, ddp: TraceReport) -> None:
