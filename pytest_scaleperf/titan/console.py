@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from pytest_scaleperf.titan import samples as step_lines
 from pytest_scaleperf.titan import settings as start_lines
 from pytest_scaleperf.titan.attempts import START_LINES, Attempt, Start, attempts
-from pytest_scaleperf.titan.lines import HEADER, PREFIX, LogText, Speaker, clean, line_bounds, speaker
+from pytest_scaleperf.titan.lines import HEADER, PREFIXES, LogText, Speaker, clean, line_bounds, positions, speaker
 from pytest_scaleperf.titan.samples import SAMPLE_LINE, VALIDATION_LINE, Sample, sortable
 from pytest_scaleperf.titan.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_RECORD_START = re.compile(rf"(?P<ranks>(?:{PREFIX})*){HEADER}")
-_RECORD_AT_LINE_START = re.compile(rf"\s*(?:\d+: )?(?P<ranks>(?:{PREFIX})*){HEADER}")
-_LINE_START = re.compile(rf"\s*(?:(\d+): )?((?:{PREFIX})*)")
+_RECORD_START = re.compile(rf"(?P<ranks>{PREFIXES}){HEADER}")
+_RECORD_AT_LINE_START = re.compile(rf"\s*(?:\d+: )?(?P<ranks>{PREFIXES}){HEADER}")
+_LINE_START = re.compile(rf"\s*(?:(\d+): )?({PREFIXES})")
 # Every message that is read beside the step lines; one pass over the text finds them all.
 _MARKS = re.compile(
     r" - (?=torchtitan version|Starting job:|Building |Trainer is init|Training (?:starts|completed)|Peak |Pipeline Par"
@@ -30,7 +30,7 @@ _FIRST_STEP = re.compile(r"Training starts at step (\d+)")
 _LEAD = re.compile(r"(?:\[(?:\d{1,3};?)+m|\[[A-Za-z_]+\d+\]:|\x00)+")
 # Lines that repeat what a person wrote: nothing behind their beginning is a record.
 _ECHO = re.compile(r"Starting job:|Running with |Building .+with \{")
-_ECHO_LINE = re.compile(rf"\s*(?:\d+: )?(?:{PREFIX})*\s*\"[^\"]+\":")
+_ECHO_LINE = re.compile(rf"\s*(?:\d+: )?{PREFIXES}\s*\"[^\"]+\":")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,15 @@ class _Reader:
                 _, end = line_bounds(text, at)
                 self._dissect(start, end)
             at = text.find("step:", end)
+        if text.count("mfu:") > len(self.samples):
+            self._read_cut_labels()
+
+    def _read_cut_labels(self) -> None:
+        """Lines in which the word ``step:`` itself was cut."""
+        for at in positions(self.text, "mfu:"):
+            start, end = line_bounds(self.text, at)
+            if self.text.find("step:", start, end) < 0:
+                self._rejoin(start, end)
 
     def _dissect(self, start: int, end: int) -> None:
         """A line that is not one whole record: progress bars, several records, a header inside a number."""
@@ -209,10 +218,10 @@ class _Reader:
     def _rejoin(self, start: int, end: int) -> None:
         """A line without a whole header: its own rank's prefix may have cut it."""
         line = self.text[start:end]
-        if "loss:" not in line or "mfu:" not in line or "]:" not in line:
-            return
         first = _LINE_START.match(line)
         label, ranks = first.groups() if first else (None, "")
+        if "loss:" not in line or "mfu:" not in line or "]:" not in line[first.end() if first else 0 :]:
+            return
         who = self._who(label, ranks)
         found = step_lines.rejoined_line(line, who)
         if found is None:

@@ -11,16 +11,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # CSI and OSC sequences (ECMA-48): colours, among them 24-bit ones whose parameters are digits, and cursor moves.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[()*+][0-9A-Za-z]|[0-Z\\^_])")
 
 # torchrun's --tee prefix is ``[<role><local rank>]:``; PyTorch puts ``[rank<global rank>]:`` and a blank in front of
 # tracebacks and C++ messages. Only those two forms can stand in front of a message.
-PREFIX = r"\[[A-Za-z_]+\d+\]:[ ]?"
+# Bounded: a line of nothing but prefixes would otherwise be read again from each of them.
+_PREFIX = r"\[[A-Za-z_]{1,40}\d{1,9}\]:[ ]?"
+PREFIXES = rf"(?:{_PREFIX}){{0,4}}"
+SOME_PREFIXES = rf"(?:{_PREFIX}){{1,4}}"
 TIMESTAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+"
 # torchtitan's logging format; ``[titan]`` came on 2025-02-19.
 HEADER = rf"(?:\[titan\] )?(?P<time>{TIMESTAMP}) - [\w.]+ - (?P<level>[A-Z]+) - "
 
-_PREFIXES = re.compile(rf"\s*(?:(?P<label>\d+): )?(?P<ranks>(?:{PREFIX})*)")
+_PREFIXES = re.compile(rf"\s*(?:(?P<label>\d+): )?(?P<ranks>{PREFIXES})")
 _PREFIX_RANKS = re.compile(r"\[[A-Za-z_]+(\d+)\]:")
 _RANK_IN_NAME = re.compile(r"(?:^|[/_.-])rank[_-]?(\d+)(?:[/_.-]|$)")
 # torchrun --log-dir without --tee: <dir>/<run id>/attempt_<n>/<local rank>/stdout.log

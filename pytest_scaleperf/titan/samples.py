@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pytest_scaleperf.titan.lines import HEADER, PREFIX, Speaker
+from pytest_scaleperf.titan.lines import HEADER, PREFIXES, Speaker
 
 _FLOAT = r"-?(?:\d+(?:\.\d+)?|nan|inf)"
 _COUNT = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
@@ -19,7 +19,7 @@ _VALIDATION = (
     rf"validate step:\s*(?P<step>\d+) +loss:\s*(?P<loss>{_FLOAT})"
     rf" +memory:\s*(?P<gib>{_FLOAT})GiB\((?P<pct>{_FLOAT})%\) +tps:\s*(?P<tps>{_COUNT})"
 )
-_LINE = rf"\s*(?:(?P<label>\d+): )?(?P<ranks>(?:{PREFIX})*){HEADER}"
+_LINE = rf"\s*(?:(?P<label>\d+): )?(?P<ranks>{PREFIXES}){HEADER}"
 SAMPLE_LINE = re.compile(rf"{_LINE}{_SAMPLE}[ \t]*(?=\r?\n|\r?\Z)")
 VALIDATION_LINE = re.compile(rf"{_LINE}{_VALIDATION}[ \t]*(?=\r?\n)")
 
@@ -29,7 +29,7 @@ _INJECTED = re.compile(r"\[[A-Za-z_]+(\d+)\]:")
 _FIELD = re.compile(r"([A-Za-z_][\w/]*):\s*(\S+)")
 # Colour codes of which a collector dropped the ESC byte.
 _LOST_ESCAPE = re.compile(r"\[(?:\d{1,3};?)+m")
-_HEAD = re.compile(rf"\s*(?:\d+: )?(?:{PREFIX})*")
+_HEAD = re.compile(rf"\s*(?:\d+: )?{PREFIXES}")
 # A record that had a foreign piece inside counts only if every number has the digits that torchtitan prints.
 _EXACT_DIGITS = re.compile(
     r"step:\s*\d+ +loss:\s*-?(?:\d+\.\d{4,5}|nan|inf)(?: +grad_norm:\s*-?(?:\d+\.\d{4}|nan|inf))?"
