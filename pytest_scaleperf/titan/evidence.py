@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from pytest_scaleperf.model import GIB, Outcome
 from pytest_scaleperf.titan.finding import Finding, outcome_of_signal, shorten
 from pytest_scaleperf.titan.lines import (
     HEADER,
-    PREFIX,
+    PREFIXES,
+    SOME_PREFIXES,
     TIMESTAMP,
     LogText,
     Speaker,
@@ -33,7 +35,7 @@ _QUOTE = re.compile(
     r"\s*\"[^\"]+\":|\s+(?:File \"|raise\b|except\b|return\b|assert\b|if\b|elif\b|logg|print|warn|self\.)"
 )
 _EXCEPTION = re.compile(
-    rf"(?:(?:^|\r)(?:\s*\d+: )?(?:{PREFIX})*|(?:{PREFIX})+)(?P<cls>(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
+    rf"(?:(?:^|\r)(?:\s*\d+: )?{PREFIXES}|{SOME_PREFIXES})(?P<cls>(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
     r"(?:Error|Exception|Exhausted|Failure|Exit|OutOfResources|Unsupported|Timeout))(?::(?= |$)|(?=\s*$))",
     re.MULTILINE,
 )
@@ -57,8 +59,8 @@ _SIGNALS = {
 
 
 # One message of a line that holds several: it begins at the line, after a progress bar's return, at a prefix or header.
-_PIECE = re.compile(rf"\r|(?:{PREFIX})*(?:\[titan\] )?{TIMESTAMP} - |(?:{PREFIX})+")
-_LONGEST_LINE = 8192
+_PIECE = re.compile(rf"\r|{PREFIXES}(?:\[titan\] )?{TIMESTAMP} - |{SOME_PREFIXES}")
+_LONGEST_MESSAGE = 8192
 
 
 def find(texts: Sequence[LogText], since: Sequence[int]) -> list[Finding]:
@@ -85,30 +87,38 @@ def _says_more(finding: Finding, than: Finding) -> bool:
 
 def _in_file(log: LogText, file: int, since: int) -> Iterator[Finding]:
     lowered = log.text.encode("ascii", "replace").lower().decode("ascii")
+    pieces = _Pieces(log.text)
     seen: set[tuple[int, int]] = set()
     for number, rule in enumerate(RULES):
         for needle in rule.needles:
             for at in positions(lowered, needle, since):
-                start, end = _piece(log.text, at)
+                start, end = pieces.around(at)
                 if (number, start) not in seen:
                     seen.add((number, start))
                     yield from _by_rule(rule, log, file, log.text[start:end], start)
-    yield from _exceptions(log, file, since)
+    yield from _exceptions(log, file, since, pieces)
     yield from exits(log, file, since)
 
 
-def _piece(text: str, at: int) -> tuple[int, int]:
-    """Bounds of the message that holds ``at``: the line, unless several messages were written into it."""
-    start, end = line_bounds(text, at)
-    start, end = max(start, at - _LONGEST_LINE), min(end, at + _LONGEST_LINE)
-    for found in _PIECE.finditer(text, start, end):
-        if found.group() == "\r":
-            start, end = (found.end(), end) if found.end() <= at else (start, min(end, found.start()))
-        elif found.start() <= at:
-            start = found.start()
-        else:
-            end = min(end, found.start())
-    return start, end
+class _Pieces:
+    """The messages of a text: its lines, but for lines into which several messages were written."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._line = (0, -1)
+        self._bounds: list[int] = []
+
+    def around(self, at: int) -> tuple[int, int]:
+        """Bounds of the message that holds ``at``. A very long one is cut, so that no line can take for ever."""
+        if not self._line[0] <= at <= self._line[1]:
+            self._line = start, end = line_bounds(self._text, at)
+            inner = [m.end() if m.group() == "\r" else m.start() for m in _PIECE.finditer(self._text, start, end)]
+            chunks = range(start, end, _LONGEST_MESSAGE) if end - start > _LONGEST_MESSAGE else (start,)
+            self._bounds = sorted({*inner, *chunks, end})
+        number = bisect.bisect_right(self._bounds, at)
+        if number == len(self._bounds):
+            return at, at
+        return self._bounds[number - 1], self._bounds[number]
 
 
 def _by_rule(rule: Rule, log: LogText, file: int, piece: str, start: int) -> Iterator[Finding]:
@@ -193,12 +203,12 @@ def _requested(size: str | None, count: str | None) -> float | None:
     return float(number) * _GIB_PER[unit]
 
 
-def _exceptions(log: LogText, file: int, since: int) -> Iterator[Finding]:
+def _exceptions(log: LogText, file: int, since: int, pieces: _Pieces) -> Iterator[Finding]:
     for found in _EXCEPTION.finditer(log.text, since):
         name = found["cls"].rsplit(".", 1)[-1]
         if name in _NOT_THE_MATTER:
             continue
-        start, end = _piece(log.text, found.start("cls"))
+        start, end = pieces.around(found.start("cls"))
         who, message = split_prefix(log.text[start:end], file, log.rank)
         who = _labelled(who, log.text, start)
         reason = shorten(message)

@@ -44,7 +44,7 @@ class Finding:
 
 def shorten(message: str) -> str:
     """One line, stripped of its ends, at most 600 characters."""
-    text = message.strip().replace("\x00", "")
+    text = message.replace("\x00", "").strip().strip("│ ")
     return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 1] + "…"
 
 

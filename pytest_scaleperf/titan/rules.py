@@ -184,10 +184,10 @@ _CONFIG = (
         Outcome.CONFIG_ERROR,
         Weight.CAUSE,
         "unrecognized|unknown option|no such option|invalid choice|missing value for|missing argument|error parsing"
-        "|arguments are required|expected one argument|required options|required argument|invalid argument",
+        "|arguments are required|expected one argument|required options|parsing error",
         r"[Uu]nrecognized (?:options|arguments)|No such option|invalid choice: ",
         r"Missing value for argument|Error parsing --|arguments are required: |: expected one argument",
-        r"Required options|─ (?:Missing argument|Value error|Parsing error|Invalid choice|Unrecognized options)",
+        r"─ (?:Required options|Parsing error)",
         even_warnings=True,
     ),
     _rule(

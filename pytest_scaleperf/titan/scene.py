@@ -51,13 +51,15 @@ _INSTALLATION = re.compile(r"\.so\b|undefined symbol|DLL load failed")
 class Scene:
     """What is weighed: findings in order, those from which the run recovered, and torchrun's reports.
 
-    ``startup`` is True where the last attempt had not begun to train.
+    ``startup`` is True where the last attempt had not begun to train, ``single_node`` where no srun label tells of
+    more nodes than one.
     """
 
     findings: tuple[Finding, ...]
     recovered: tuple[str, ...]
     workers: tuple[Worker, ...]
     startup: bool
+    single_node: bool
 
     @property
     def root(self) -> Worker | None:
@@ -84,9 +86,11 @@ def set_scene(console: Console, *, started: bool) -> Scene:
             recovered.append(f"recovered from: {finding.reason[:_SHORT]} (line {line_of(finding, console)})")
         else:
             kept.append(_as_config(finding) if startup else finding)
-    labels = {s.speaker.label for s in console.samples} | {f.speaker.label for f in kept}
-    ranked = (with_rank(f, _rank(f, reports, single_node=len(labels - {None}) <= 1)) for f in kept)
-    return Scene(tuple(ranked), tuple(dict.fromkeys(recovered)), reports, startup)
+    speakers = [s.speaker for s in console.samples] + [f.speaker for f in kept]
+    single = len({who.label for who in speakers} - {None}) <= 1
+    torchrun = bool(reports) or any(who.outer is not None for who in speakers)
+    ranked = (with_rank(f, _rank(f, reports, single_node=single, torchrun=torchrun)) for f in kept)
+    return Scene(tuple(ranked), tuple(dict.fromkeys(recovered)), reports, startup, single)
 
 
 def line_of(finding: Finding, console: Console) -> int:
@@ -145,7 +149,7 @@ def _as_config(finding: Finding) -> Finding:
     return finding
 
 
-def _rank(finding: Finding, reports: Sequence[Worker], *, single_node: bool) -> int | None:
+def _rank(finding: Finding, reports: Sequence[Worker], *, single_node: bool, torchrun: bool) -> int | None:
     """Global rank of whoever wrote a line, or None where only its local rank is known.
 
     PyTorch's own prefix (the inner one) is global, torchrun's is local: on several nodes its report translates.
@@ -158,7 +162,8 @@ def _rank(finding: Finding, reports: Sequence[Worker], *, single_node: bool) -> 
     if "pid" in finding.details:
         return next((w.rank for w in reports if w.pid == finding.details["pid"]), who.outer if single_node else None)
     if who.outer is None:
-        return finding.details.get("task", who.label) if not reports else None
+        # Without torchrun srun starts the ranks, and a task is a rank; with it a task is a node.
+        return None if torchrun else finding.details.get("task", who.label)
     local = {w.rank for w in reports if w.local_rank == who.outer and w.file == who.file}
     if len(local) == 1:
         return local.pop()

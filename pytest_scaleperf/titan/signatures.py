@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_scaleperf.model import Failure, Outcome, StopReason
 from pytest_scaleperf.titan.finding import Finding, outcome_of_signal, signal_of
+from pytest_scaleperf.titan.lines import line_number
 from pytest_scaleperf.titan.rules import Weight
 from pytest_scaleperf.titan.scene import USAGE_EXIT, Scene, line_of, set_scene
 from pytest_scaleperf.titan.weigh import Stated, consequences, first_observed, primary
@@ -40,6 +42,7 @@ _STOPS = {
     StopReason.TOTAL_LIMIT: Outcome.TIME_LIMIT,
     StopReason.INTERRUPTED: Outcome.INTERRUPTED,
 }
+_SIGTERM = 15
 _TIMEOUT_EXIT = 124  # timeout(1)
 _MOST_CONSEQUENCES = 20
 _SHORT = 160
@@ -147,7 +150,7 @@ def _failure(scene: Scene, console: Console, end: End, *, reached: bool) -> Fail
         host=chosen.host or (worker.host if worker else _only_host(scene)),
         step=chosen.step,
         line=line_of(chosen, console),
-        signal=chosen.signal or signal_of(worker.exit_code if worker else None),
+        signal=chosen.signal or _own_signal(worker),
         requested_gib=chosen.requested_gib,
         consequences=_consequences(chosen, scene, console, worker),
         details=_details(chosen, worker, console),
@@ -177,11 +180,20 @@ def _without_finding(scene: Scene, console: Console, end: End, stated: Stated | 
         outcome=stated.outcome,
         reason=stated.reason,
         host=_only_host(scene),
-        step=end.nan_step,
+        **_printed_nan(console, end),
         signal=signal_of(end.exit_code) if end.stopped is None else None,
         consequences=_consequences(None, scene, console, None),
         details=details,
     )
+
+
+def _printed_nan(console: Console, end: End) -> dict[str, int | None]:
+    """Step, rank and line of the first printed loss that is not finite."""
+    for sample in console.last(console.samples) if end.nan_step is not None else ():
+        if sample.step == end.nan_step and sample.loss is not None and not math.isfinite(sample.loss):
+            line = line_number(console.texts[sample.speaker.file].text, sample.position)
+            return {"step": end.nan_step, "rank": sample.speaker.outer, "line": line}
+    return {"step": end.nan_step}
 
 
 def _by_exit_code(scene: Scene, end: End, *, reached: bool) -> Stated:
@@ -219,9 +231,17 @@ def _worker_of(chosen: Finding, scene: Scene) -> Worker | None:
     return scene.root if killed or chosen.outcome is not Outcome.HOST_OOM else None
 
 
+def _own_signal(worker: Worker | None) -> int | None:
+    """The signal that a rank died of, unless it is the SIGTERM with which torchrun ends the others."""
+    signal = signal_of(worker.exit_code) if worker else None
+    return None if signal == _SIGTERM else signal
+
+
 def _only_host(scene: Scene) -> str | None:
-    hosts = {w.host for w in scene.workers} | {f.host for f in scene.findings if f.host}
-    return hosts.pop() if len(hosts) == 1 else None
+    """The host of torchrun's reports where all of them are of one node that has every rank from 0 on."""
+    hosts = {w.host for w in scene.workers}
+    one_node = all(w.rank == w.local_rank for w in scene.workers) and scene.single_node
+    return hosts.pop() if len(hosts) == 1 and one_node else None
 
 
 def _consequences(chosen: Finding | None, scene: Scene, console: Console, worker: Worker | None) -> tuple[str, ...]:

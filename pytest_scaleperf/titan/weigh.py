@@ -47,7 +47,8 @@ def primary(findings: Sequence[Finding], stated: Stated | None) -> Finding | Non
         return found
     if stated:
         # Our own SIGTERM, too, ends as an interrupt; a reason that the scheduler names is not ours.
-        return ending if ending and ending.outcome in NAMED_ENDINGS else None
+        says_so = ending is not None and (ending.outcome in NAMED_ENDINGS or ending.outcome is stated.outcome)
+        return ending if says_so else None
     return _first(before, Weight.EXIT) or ending
 
 
