@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _FEWEST = 2
 # Standard error of a median of n normal values: sqrt(pi/2) * sigma / sqrt(n) (Kenney and Keeping, Mathematics of
 # Statistics, part 2, 1951, ch. 7).
-_ENOUGH_FOR_MAD = 20
 _MEDIAN_EFFICIENCY = math.sqrt(math.pi / 2)
 # Makes the median absolute deviation a consistent estimate of sigma for normal values: 1 / the normal distribution's
 # upper quartile (Rousseeuw and Croux, Alternatives to the Median Absolute Deviation, 1993).
 _MAD_TO_SIGMA = 1.4826
+_ENOUGH_FOR_MAD = 20
 _TERA = 1e12
 
 
