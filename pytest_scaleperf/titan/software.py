@@ -15,6 +15,7 @@ from pytest_scaleperf.titan.dialect import Dialect
 
 _SECONDS = 60  # a cold interpreter on a busy shared file system has been seen to take 20
 _INSTALL = "pip install 'pytest-scaleperf[titan]'"
+_CPU = "cpu"
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 # Runs in the job's interpreter: the standard library only, and no import of torch, which would take seconds.
@@ -121,12 +122,18 @@ def check(software: Software, trainer: Trainer, dialect: Dialect) -> None:
 
 
 def fingerprint(config: str, software: Software, device: str, peak_flops: float | None) -> Fingerprint:
-    """The fingerprint of one case: ``config`` is its digest, ``device`` the machine's, ``peak_flops`` the system's."""
+    """The fingerprint of one case: ``config`` is its digest, ``device`` the machine's, ``peak_flops`` the system's.
+
+    On the CPU neither driver nor NCCL takes part, nor for which accelerator torch was built (``+cpu``, ``+cu130``):
+    a baseline of one would otherwise hold on no machine with another build of the same release.
+    """
+    on_cpu = device == _CPU
+    torch = software.torch
     return Fingerprint(
         device=device,
-        driver=software.driver,
-        torch=software.torch,
-        nccl=software.nccl,
+        driver=None if on_cpu else software.driver,
+        torch=torch.partition("+")[0] if torch is not None and on_cpu else torch,
+        nccl=None if on_cpu else software.nccl,
         torchtitan=software.torchtitan,
         torchtitan_commit=software.torchtitan_commit,
         config=config,

@@ -192,6 +192,19 @@ def test_a_checkout_without_a_version_is_taken_at_its_word() -> None:
     check(dataclasses.replace(PLENTY, torchtitan=None), cases.trainer("0.2"), cases.dialect("0.2"))
 
 
+def test_on_a_cpu_the_build_of_torch_for_accelerators_does_not_count() -> None:
+    builds = [
+        dataclasses.replace(PLENTY, torch=torch, nccl=nccl)
+        for torch, nccl in (("2.13.0+cpu", None), ("2.13.0", "2.28"))
+    ]
+    first, second = (fingerprint("digest", build, "cpu", None) for build in builds)
+    assert first == second
+    assert first.torch == "2.13.0"
+    assert fingerprint("digest", builds[0], "NVIDIA B200", None) != fingerprint(
+        "digest", builds[1], "NVIDIA B200", None
+    )
+
+
 def test_the_fingerprint_holds_all_that_a_number_depends_on() -> None:
     ours = fingerprint("digest", PLENTY, "NVIDIA B200", 2.25e15)
     other = fingerprint("digest", dataclasses.replace(PLENTY, driver="580.1", torch="2.14.1"), "NVIDIA B200", 2.25e15)
