@@ -130,7 +130,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     state = session.config.stash[STATE]
     state.close()
     hollow = state.cases and not state.measured and not session.config.option.collectonly
-    if hollow and exitstatus == pytest.ExitCode.OK:
+    if exitstatus == pytest.ExitCode.OK and state.problem is not None:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    elif exitstatus == pytest.ExitCode.OK and hollow:
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
@@ -151,5 +153,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line)
     if state.folder is not None:
         terminalreporter.write_line(f"records, logs and scripts: {state.folder}")
+    if state.problem is not None:
+        terminalreporter.write_line(f"at the end of the session: {state.problem}")
     if not state.measured:
         terminalreporter.write_line("NOTHING WAS MEASURED: every case was skipped or stopped before its launch")

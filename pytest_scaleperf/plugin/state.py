@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_scaleperf.model import LaunchError, Suite, System
+from pytest_scaleperf.model import LaunchError, ScalePerfError, Suite, System
 from pytest_scaleperf.plugin import options
 from pytest_scaleperf.report.text import Row
 
@@ -30,6 +30,7 @@ class State:
         self.rows: list[Row] = []
         self.replayed = 0
         self.folder: Path | None = None
+        self.problem: str | None = None
         self._launched = 0
         self._suites: dict[Path, tuple[Suite, ...]] = {}
         self._campaign: Campaign | None = None
@@ -104,7 +105,10 @@ class State:
         if self._campaign is not None:
             campaign, self._campaign = self._campaign, None
             self._launched = campaign.launched
-            campaign.close()
+            try:
+                campaign.close()
+            except ScalePerfError as error:  # a process that even SIGKILL does not end
+                self.problem = str(error)
 
 
 STATE = pytest.StashKey[State]()
