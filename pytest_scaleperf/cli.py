@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pytest_scaleperf import steady
-from pytest_scaleperf.model import Metric, Outcome
+from pytest_scaleperf.model import Metric, Outcome, StopReason
 from pytest_scaleperf.titan.answer import Given, answer, tokens_per_step_per_gpu
 from pytest_scaleperf.titan.events import EventFile, is_event_file, read_dump
 from pytest_scaleperf.titan.observe import Files, Run, find_files, read_run
@@ -48,6 +48,7 @@ def observe(  # noqa: PLR0913 - one option for each thing that only the caller k
         int | None, typer.Option(help="How the run's command ended: 0-255, or negative for a signal.")
     ] = None,
     slurm_state: Annotated[str | None, typer.Option(help="The job's state as sacct or scontrol says it.")] = None,
+    stopped: Annotated[StopReason | None, typer.Option(help="Why you ended it yourself, if you did.")] = None,
     world_size: Annotated[int | None, typer.Option(min=1, help="Ranks of the run.")] = None,
     requested_steps: Annotated[int | None, typer.Option(min=1, help="Steps that the run was to make.")] = None,
     warmup: Annotated[int, typer.Option(min=0, help="Steps not to count; the first logged interval never counts.")] = 0,
@@ -69,14 +70,22 @@ def observe(  # noqa: PLR0913 - one option for each thing that only the caller k
     """
     facts = _facts(given or [])
     files, dumps = _collect(paths)
-    end = End(exit_code=exit_code, slurm_state=slurm_state, requested_steps=requested_steps, log_freq=log_freq)
+    end = End(
+        exit_code=exit_code,
+        slurm_state=slurm_state,
+        stopped=stopped,
+        requested_steps=requested_steps,
+        log_freq=log_freq,
+    )
     known_size = world_size if world_size is not None else _whole(facts.get("world_size"))
     run = read_run(files, end, world_size=known_size, dumps=dumps, facts=facts)
     if _empty(run, files, dumps):
         _refuse(f"nothing readable in {', '.join(map(str, paths))}: expected torchtitan logs or event files")
     per_gpu = tokens_per_step_per_gpu_ or tokens_per_step_per_gpu(run, facts)
+    kept = steady.window(run.observation.series, run.observation.first_step, warmup)
     result = Given(
-        window=steady.window(run.observation.series, run.observation.first_step, warmup),
+        window=kept,
+        alloc_retries=steady.new_retries(run.observation.series, kept),
         measurement=steady.measure(
             run.observation, warmup=warmup, peak_flops=peak_flops, tokens_per_step_per_gpu=per_gpu
         ),
@@ -166,6 +175,8 @@ def _end_line(found: dict[str, Any]) -> str:
     parts += [f"{name} {printable(found[name])}" for name in ("rank", "host", "signal") if found[name] is not None]
     if found["requested_gib"] is not None:
         parts.append(f"tried to allocate {found['requested_gib']:.2f} GiB")
+    if quiet := found["failure_details"].get("quiet_ranks"):
+        parts.append(f"not heard from: rank {', '.join(map(str, quiet))}")
     if found["attempts"] > 1:
         parts.append(f"attempt {found['attempts']}, from step {found['first_step']}")
     return ", ".join(parts)

@@ -75,7 +75,7 @@ def measure(
         step_times=times,
         tps_min=min(slowest) if slowest else None,
         memory_pct=_percent(observation.series, peak, memory_total_gib),
-        alloc_retries=_new_retries(observation.series, kept),
+        alloc_retries=new_retries(observation.series, kept),
         warnings=tuple(found.warnings),
     )
 
@@ -167,8 +167,11 @@ def _percent(series: Sequence[StepSample], peak_gib: float | None, total_gib: fl
     return None if peak_gib is None or not total_gib else 100 * peak_gib / total_gib
 
 
-def _new_retries(series: Sequence[StepSample], kept: Sequence[StepSample]) -> int | None:
-    """Allocation retries within the window; the counter is cumulative, so what came before it is taken off."""
+def new_retries(series: Sequence[StepSample], kept: Sequence[StepSample]) -> int | None:
+    """Allocation retries within the window ``kept``; the counter is cumulative, so what came before is taken off.
+
+    None where either count is not known, or where the counter went back.
+    """
     if not kept:
         return None
     before = [sample for sample in series if sample.step < kept[0].step]

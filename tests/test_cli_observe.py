@@ -176,3 +176,52 @@ def test_the_command_is_installed_and_imports_no_torch(log: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(log)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("completed")
+
+
+def dump(path: Path, *speeds: tuple[int, float]) -> Path:
+    rows = [{"step": step, "tag": "throughput(tps)", "value": value} for step, value in speeds]
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    return path
+
+
+def test_of_scalars_that_go_back_only_the_last_attempt_counts(tmp_path: Path) -> None:
+    path = dump(tmp_path / "run.json", (100, 1.0), (200, 2.0), (300, 3.0), (300, 900.0), (400, 7000.0))
+    found = answer(path)
+    assert (found["attempts"], found["tps"]) == (2, {"300": 900.0, "400": 7000.0})
+
+
+def test_scalars_that_are_written_twice_are_one_attempt(tmp_path: Path) -> None:
+    path = dump(tmp_path / "run.json", (100, 1.0), (200, 2.0), (200, 2.0), (300, 3.0))
+    assert answer(path)["attempts"] == 1
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "[1]", '[{"step": "1", "tag": "tflops", "value": 1}]', "["])
+def test_json_of_another_kind_is_no_list_of_scalars(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text, encoding="utf-8")
+    assert answer(path)["steps"] == 0
+
+
+def test_who_did_not_report_a_timeout_is_named() -> None:
+    found = answer(DATA / "h200/runs/fault_STOP")
+    assert found["failure_details"] == {
+        "collective": "_ALLGATHER_BASE",
+        "sequence": 321,
+        "timeout_ms": 20000,
+        "quiet_ranks": [1],
+    }
+    assert "rank 0, not heard from: rank 1" in run(DATA / "h200/runs/fault_STOP")[1]
+
+
+def test_a_run_that_is_not_judged_still_shows_its_window() -> None:
+    found = answer(DATA / "h200/runs/none12")
+    assert found["outcome"] == "interrupted"
+    assert (found["median_tps"], found["run_peak_gib"]) == (26572.0, 138.07)
+    assert (found["alloc_retries"], found["alloc_retries_cumulative"]) == (28, [8, 18, 28])
+
+
+@pytest.mark.parametrize(("stopped", "outcome"), [("no_progress", "hang"), ("total_limit", "time_limit")])
+def test_what_the_caller_ended(tmp_path: Path, stopped: str, outcome: str) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(PARTS["start"], encoding="utf-8")
+    assert answer(path, "--stopped", stopped)["outcome"] == outcome

@@ -34,11 +34,13 @@ _DIVISIBLE = re.compile(r"\((\d+)\)[^()]*?(?:divisible by|multiple of)[^()]*?\(?
 class Given:
     """What the caller knows beside the files. ``facts`` are settings by torchtitan's names (``cp``, ``dp_shard``, …).
 
-    ``window`` holds the steady steps, ``measurement`` their numbers, ``peak_flops`` the peak of one GPU in FLOP/s.
+    ``window`` holds the steady steps, also of a run that is not judged; ``measurement`` the numbers of one that is.
+    ``alloc_retries`` are those of the window, ``peak_flops`` is the peak of one GPU in FLOP/s.
     """
 
     window: tuple[StepSample, ...]
     measurement: Measurement
+    alloc_retries: int | None = None
     peak_flops: float | None = None
     tokens_per_step_per_gpu: float | None = None
     facts: Mapping[str, int | str] = field(default_factory=dict)
@@ -80,6 +82,8 @@ def _ending(run: Run) -> dict[str, Any]:
         "line": failure.line if failure else None,
         "rank": failure.rank if failure else None,
         "host": failure.host if failure else None,
+        "first_failing_rank": failure.rank if failure else None,
+        "first_failing_host": failure.host if failure else None,
         "signal": failure.signal if failure else None,
         "step": failure.step if failure else None,
         "requested_gib": failure.requested_gib if failure else None,
@@ -207,7 +211,7 @@ def _memory(run: Run, given: Given) -> dict[str, Any]:
         "run_peak_gib": max(gib) if gib else None,
         "run_peak_pct": max(pct) if pct else given.measurement.memory_pct,
         "memory": max(gib) if gib else None,
-        "alloc_retries": given.measurement.alloc_retries,
+        "alloc_retries": given.alloc_retries,
         "alloc_retries_cumulative": list(run.console.retries) or counts,
     }
 

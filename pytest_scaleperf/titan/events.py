@@ -48,6 +48,7 @@ class EventFile:
     ended: float
     scalars: Scalars
     warning: str | None = None
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ def last_attempt(files: Sequence[EventFile]) -> Events:
             )
         elif file.scalars:
             ranks[rank] = file.scalars
-    return Events(ranks, max(len(mine) for mine in by_rank.values()), tuple(warnings))
+    attempts = max(len(mine) - 1 + newest[rank].attempts for rank, mine in by_rank.items())
+    return Events(ranks, attempts, tuple(warnings))
 
 
 def _read(path: Path) -> EventFile:
@@ -162,18 +164,34 @@ def known_tag(tag: str) -> str | None:
 
 
 def read_dump(path: Path) -> EventFile | None:
-    """A JSON list of ``{"step": 10, "tag": "throughput(tps)", "value": 4000.0}``; None where it is anything else."""
+    """A JSON list of ``{"step": 10, "tag": "throughput(tps)", "value": 4000.0}``; None where it is anything else.
+
+    Where a tag goes back to a step that it had passed, the run began again: only what follows counts.
+    """
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError):
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError):
         return None
-    if not isinstance(rows, list) or not rows:
+    if not isinstance(rows, list) or not rows or not all(map(_is_row, rows)):
         return None
     scalars: Scalars = defaultdict(dict)
+    newest: dict[str, tuple[int, float]] = {}
+    attempts = 1
     for row in rows:
-        if not isinstance(row, dict) or not {"step", "tag", "value"} <= row.keys():
-            return None
-        tag = known_tag(str(row["tag"]))
-        if tag is not None and isinstance(row["step"], int) and isinstance(row["value"], int | float):
-            scalars[row["step"]][tag] = float(row["value"])
-    return EventFile(path, rank_in_name(path.as_posix()), 0.0, 0.0, dict(scalars))
+        tag, step, value = known_tag(row["tag"]), row["step"], float(row["value"])
+        if tag is None:
+            continue
+        if tag in newest and (step, value) != newest[tag] and step <= newest[tag][0]:
+            attempts += 1
+            scalars.clear()
+            newest.clear()
+        newest[tag] = step, value
+        scalars[step][tag] = value
+    return EventFile(path, rank_in_name(path.as_posix()), 0.0, 0.0, dict(scalars), attempts=attempts)
+
+
+def _is_row(row: object) -> bool:
+    if not isinstance(row, dict):
+        return False
+    step, tag, value = row.get("step"), row.get("tag"), row.get("value")
+    return type(step) is int and isinstance(tag, str) and type(value) in (int, float)

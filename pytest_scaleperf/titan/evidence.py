@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _TITAN_HEADER = re.compile(HEADER)
 _QUIET_LEVELS = frozenset({"DEBUG", "INFO", "WARNING"})
-_WARNING = re.compile(r"\[?[WI]\d{3,4} \d\d:|[^\n]{0,300}?\b\w*Warning: |[^\n]*\bNCCL INFO\b")
+_WARNING = re.compile(r"\[?[WI]\d{3,4} \d\d:|[^\n]{0,300}?\b\w*Warning: ")
+_NCCL_INFO = re.compile(r"[^\n]{0,200}?\bNCCL INFO\b")
 # Source lines of a traceback and echoed settings: they quote, they do not report.
 _QUOTE = re.compile(
     r"\s*\"[^\"]+\":|\s+(?:File \"|raise\b|except\b|return\b|assert\b|if\b|elif\b|logg|print|warn|self\.)"
@@ -143,7 +144,7 @@ def _only_quoted(message: str) -> bool:
     header = _TITAN_HEADER.search(message)
     if header:
         return header["level"] in _QUIET_LEVELS
-    return _QUOTE.match(message) is not None
+    return _QUOTE.match(message) is not None or _NCCL_INFO.match(message) is not None
 
 
 def _finding(rule: Rule, found: re.Match[str], message: str, who: Speaker, start: int) -> Finding:
@@ -178,6 +179,9 @@ def _details(outcome: Outcome, groups: dict[str, str]) -> dict[str, Any]:
         details["reason"] = words.get(why, why)
     elif outcome is Outcome.NODE_FAILURE and "why" in groups:
         details["xid"] = int(groups["why"])
+    elif outcome is Outcome.NCCL_TIMEOUT:
+        details |= {name: value for name, value in groups.items() if name == "collective"}
+        details |= {name: int(value) for name, value in groups.items() if name in ("sequence", "timeout_ms")}
     if "task" in groups:
         details["task"] = int(groups["task"])
     return details

@@ -21,7 +21,7 @@ PREFIXES = rf"(?:{_PREFIX}){{0,4}}"
 SOME_PREFIXES = rf"(?:{_PREFIX}){{1,4}}"
 TIMESTAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+"
 # torchtitan's logging format; ``[titan]`` came on 2025-02-19.
-HEADER = rf"(?:\[titan\] )?(?P<time>{TIMESTAMP}) - [\w.]+ - (?P<level>[A-Z]+) - "
+HEADER = rf"(?:\[titan\] )?(?P<time>{TIMESTAMP}) - [\w.-]+ - (?P<level>[A-Z]+) - "
 
 _PREFIXES = re.compile(rf"\s*(?:(?P<label>\d+): )?(?P<ranks>{PREFIXES})")
 _PREFIX_RANKS = re.compile(r"\[[A-Za-z_]+(\d+)\]:")

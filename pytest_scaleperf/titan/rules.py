@@ -207,7 +207,9 @@ _TIMEOUT = (
         Outcome.NCCL_TIMEOUT,
         Weight.COMMUNICATION,
         "watchdog|before timing out|heartbeat monitor|collective timeout",
-        r"(?:\[Rank (?P<rank>\d+)\][^\n]{0,80})?Watchdog caught collective operation timeout",
+        r"(?:\[Rank (?P<rank>\d+)\][^\n]{0,80})?Watchdog caught collective operation timeout"
+        r"(?:: WorkNCCL\(SeqNum=(?P<sequence>\d+), OpType=(?P<collective>\w+)"
+        r"(?:[^)\n]*Timeout\(ms\)=(?P<timeout_ms>\d+))?)?",
         r"ran for \d+ milliseconds before timing out|Heartbeat monitor timed out",
         r"watchdog got stuck for \d+|due to a collective timeout|watchdog hang",
     ),

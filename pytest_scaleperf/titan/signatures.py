@@ -43,6 +43,8 @@ _STOPS = {
     StopReason.INTERRUPTED: Outcome.INTERRUPTED,
 }
 _SIGTERM = 15
+_NOT_FOUND = 127
+_CANNOT_START = frozenset({126, _NOT_FOUND})  # a shell's
 _TIMEOUT_EXIT = 124  # timeout(1)
 _MOST_CONSEQUENCES = 20
 _SHORT = 160
@@ -153,7 +155,7 @@ def _failure(scene: Scene, console: Console, end: End, *, reached: bool) -> Fail
         signal=chosen.signal or _own_signal(worker),
         requested_gib=chosen.requested_gib,
         consequences=_consequences(chosen, scene, console, worker),
-        details=_details(chosen, worker, console),
+        details=_details(chosen, worker, scene, console),
     )
 
 
@@ -201,6 +203,9 @@ def _by_exit_code(scene: Scene, end: End, *, reached: bool) -> Stated:
     code = end.exit_code
     if signal is not None:
         return Stated(outcome_of_signal(signal), f"exit code {code} (signal {signal}); no line says why", by_us=False)
+    if code in _CANNOT_START and scene.startup:
+        what = "command not found" if code == _NOT_FOUND else "command not executable"
+        return Stated(Outcome.CONFIG_ERROR, f"exit code {code}: {what}", by_us=False)
     if code == _TIMEOUT_EXIT:
         return Stated(Outcome.TIME_LIMIT, "exit code 124: ended by timeout(1)", by_us=False)
     if code == USAGE_EXIT and scene.startup:
@@ -256,12 +261,26 @@ def _consequences(chosen: Finding | None, scene: Scene, console: Console, worker
     return tuple(texts)
 
 
-def _details(chosen: Finding, worker: Worker | None, console: Console) -> dict[str, Any]:
+def _details(chosen: Finding, worker: Worker | None, scene: Scene, console: Console) -> dict[str, Any]:
     details = {name: value for name, value in chosen.details.items() if name not in ("pid", "task")}
     if worker is not None:
         details["exit_code"] = worker.exit_code
+    if chosen.outcome is Outcome.NCCL_TIMEOUT and (quiet := _quiet_ranks(scene, console)):
+        details["quiet_ranks"] = quiet
     if len(console.texts) > 1:
         details["file"] = console.texts[chosen.speaker.file].name
     if chosen.rank is None and chosen.speaker.outer is not None:
         details["local_rank"] = chosen.speaker.outer
     return details
+
+
+def _quiet_ranks(scene: Scene, console: Console) -> list[int]:
+    """Ranks that trained and did not report the timeout: where to look first, since those that wait are the others.
+
+    Only on one node, where a printed rank is a rank.
+    """
+    if not scene.single_node:
+        return []
+    trained = {s.speaker.outer for s in console.last(console.samples) if s.speaker.outer is not None}
+    waiting = {f.rank for f in scene.findings if f.outcome is Outcome.NCCL_TIMEOUT}
+    return sorted(trained - waiting)
