@@ -36,6 +36,19 @@ _NEXT = {
 }
 
 
+# C0 and C1 controls, direction overrides and non-characters; a log may hold them, a terminal or XML must not.
+_UNPRINTABLE = {
+    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
+    if code not in (0x09, 0x0A)
+}
+
+
+def printable(told: str) -> str:
+    """Text of a log or a file with what would control a terminal written out (``\\x1b``); lines are kept."""
+    return told.translate(_UNPRINTABLE)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table at the end."""
@@ -58,7 +71,9 @@ def header(system: System, gpus: int | None, cases: int) -> list[str]:
 def row(case: Case, verdict: Verdict) -> Row:
     """A case's line: its verdict and, per metric, value and change."""
     by_metric = {m.metric: m for m in verdict.metrics}
-    return Row(case.id, verdict.decision, tuple(_cell(by_metric.get(metric)) for metric in _COLUMNS), verdict.reason)
+    return Row(
+        case.id, verdict.decision, tuple(_cell(by_metric.get(metric)) for metric in _COLUMNS), printable(verdict.reason)
+    )
 
 
 def table(rows: Sequence[Row], *, verbose: bool) -> list[str]:
@@ -86,7 +101,7 @@ def failure_text(case: Case, verdict: Verdict, baseline_where: str, folder: Path
     if verdict.decision in _NEXT:
         lines.append(f"  next: {_NEXT[verdict.decision]}")
     lines += [f"  repeat: {folder / 'command.sh'}", f"  log: {folder / 'stdout.log'}"]
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def properties(
@@ -97,11 +112,11 @@ def properties(
     yield "scaleperf.suite", case.suite.name
     yield "scaleperf.gpus", str(case.gpus)
     yield "scaleperf.verdict", verdict.decision
-    yield "scaleperf.reason", verdict.reason
+    yield "scaleperf.reason", printable(verdict.reason)
     for metric in verdict.metrics:
         yield from _metric_properties(metric)
     for note in verdict.notes:
-        yield "scaleperf.note", note
+        yield "scaleperf.note", printable(note)
     yield "scaleperf.samples", str(len(samples))
     if samples:
         last = samples[-1]

@@ -109,6 +109,10 @@ def fail(told: dict[str, Any]) -> None:
         case "oom":
             print(OOM_LINE, flush=True)
             sys.exit(1)
+        case "noise":  # bytes of a file, as the last words of a run that fails
+            sys.stdout.buffer.write(b"[rank0]:[rank0]: RuntimeError: " + Path(told["bytes"]).read_bytes() + b"\n")
+            sys.stdout.buffer.flush()
+            sys.exit(1)
         case "crash":
             print("[rank0]:[rank0]: RuntimeError: shape '[2, 8]' is invalid for input of size 8", flush=True)
             sys.exit(1)
