@@ -38,14 +38,14 @@ _NEXT = {
 
 # C0 and C1 controls, direction overrides and non-characters; a log may hold them, a terminal or XML must not.
 _UNPRINTABLE = {
-    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    code: chr(code).encode("unicode_escape").decode("ascii")
     for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
     if code not in (0x09, 0x0A)
 }
 
 
 def printable(told: str) -> str:
-    """Text of a log or a file with what would control a terminal written out (``\\x1b``); lines are kept."""
+    """Text of a log or a file, with what would control a terminal written out as its code; lines are kept."""
     return told.translate(_UNPRINTABLE)
 
 
