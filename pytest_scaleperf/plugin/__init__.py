@@ -90,6 +90,7 @@ def _gpus_of(item: pytest.Item) -> int:
     return param.gpus if isinstance(param, Case) else 0
 
 
+@pytest.hookimpl(tryfirst=True)  # before the terminal asks for the lines below
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Count what was selected."""
     state = session.config.stash[STATE]

@@ -143,7 +143,7 @@ def progress_line(position: str, now: Progress) -> str:
     at = "starting" if now.step is None else f"step {now.step}/{now.steps}"
     speed = "" if now.tps is None else f", {now.tps:,.0f} tokens/s/GPU"
     remaining = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
-    return f"scaleperf: case {position} {now.case_id}: {at}{speed}{remaining}"
+    return f"scaleperf: case {position}: {at}{speed}{remaining}: {now.case_id}"  # the id last: a narrow screen cuts it
 
 
 def _metric_properties(verdict: MetricVerdict) -> Iterable[tuple[str, str]]:
