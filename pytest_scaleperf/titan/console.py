@@ -103,7 +103,7 @@ def _once(samples: list[Sample], files: int) -> tuple[Sample, ...]:
     kept = []
     for sample in samples:
         where = sample.speaker
-        key = (sample.time, sample.step, sample.tps, sample.loss, sample.memory_gib, where.outer)
+        key = (sample.time, sample.step, sample.tps, str(sample.loss), sample.memory_gib, where.outer)
         if seen.setdefault(key, where.file) == where.file:
             kept.append(sample)
     return tuple(kept)

@@ -36,7 +36,8 @@ _QUOTE = re.compile(
     r"\s*\"[^\"]+\":|\s+(?:File \"|raise\b|except\b|return\b|assert\b|if\b|elif\b|logg|print|warn|self\.)"
 )
 _EXCEPTION = re.compile(
-    rf"(?:(?:^|\r)(?:\s*\d+: )?{PREFIXES}|{SOME_PREFIXES})(?P<cls>(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
+    # Two blanks: torchrun's report repeats a rank's traceback so.
+    rf"(?:(?:^|\r)(?:\s*\d+: )?(?:[ ]{{2}}|{PREFIXES})|{SOME_PREFIXES})(?P<cls>(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
     r"(?:Error|Exception|Exhausted|Failure|Exit|OutOfResources|Unsupported|Timeout))(?::(?= |$)|(?=\s*$))",
     re.MULTILINE,
 )
@@ -76,9 +77,18 @@ def find(texts: Sequence[LogText], since: Sequence[int]) -> list[Finding]:
             if finding.position not in by_place or _says_more(finding, by_place[finding.position]):
                 by_place[finding.position] = finding
         found += sorted(by_place.values(), key=lambda f: f.position)
-    if len(texts) > 1:
-        found.sort(key=lambda f: (clock_before(texts[f.speaker.file].text, f.position) or "~", f.place))
-    return found
+    return _by_clock(found, texts) if len(texts) > 1 else found
+
+
+def _by_clock(found: list[Finding], texts: Sequence[LogText]) -> list[Finding]:
+    """Findings of several files in the order of their clocks, without changing the order within a file."""
+    newest = dict.fromkeys(range(len(texts)), "")
+    keyed = []
+    for finding in found:
+        file = finding.speaker.file
+        newest[file] = max(newest[file], clock_before(texts[file].text, finding.position) or "")
+        keyed.append((newest[file] or "~", finding.place, finding))
+    return [finding for _, _, finding in sorted(keyed, key=lambda item: item[:2])]
 
 
 def _says_more(finding: Finding, than: Finding) -> bool:

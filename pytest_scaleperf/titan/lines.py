@@ -23,15 +23,17 @@ TIMESTAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+"
 # torchtitan's logging format; ``[titan]`` came on 2025-02-19.
 HEADER = rf"(?:\[titan\] )?(?P<time>{TIMESTAMP}) - [\w.-]+ - (?P<level>[A-Z]+) - "
 
-_PREFIXES = re.compile(rf"\s*(?:(?P<label>\d+): )?(?P<ranks>{PREFIXES})")
+# Blanks at the beginning stay with the message: they tell a quoted source line from a report.
+_PREFIXES = re.compile(rf"(?:\s*(?P<label>\d+): )?(?P<ranks>{PREFIXES})")
 _PREFIX_RANKS = re.compile(r"\[[A-Za-z_]+(\d+)\]:")
 _RANK_IN_NAME = re.compile(r"(?:^|[/_.-])rank[_-]?(\d+)(?:[/_.-]|$)")
 # torchrun --log-dir without --tee: <dir>/<run id>/attempt_<n>/<local rank>/stdout.log
 _TORCHRUN_FOLDER = re.compile(r"attempt_\d+/(\d+)/(?:stdout|stderr)\.log$")
 
-# Month, day and time of day of the clocks that appear in these logs, in that order of trust.
+# Month, day and time of day of the clocks that stand in front of lines (torchrun's report has another form: its times
+# are of the failure and not of the line, and cut to the second).
 _CLOCKS = re.compile(
-    r"\d{4}-(?P<month>\d\d)-(?P<day>\d\d)[ T_](?P<time>\d\d:\d\d:\d\d(?:[,.]\d+)?)"
+    r"\d{4}-(?P<month>\d\d)-(?P<day>\d\d)[ T](?P<time>\d\d:\d\d:\d\d(?:[,.]\d+)?)"
     r"|\[?[EWIF](?P<gmonth>\d{1,2})(?P<gday>\d\d) (?P<gtime>\d\d:\d\d:\d\d\.\d+)"
 )
 

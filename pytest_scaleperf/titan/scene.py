@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import re
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_scaleperf.model import Outcome
 from pytest_scaleperf.titan.evidence import find
-from pytest_scaleperf.titan.lines import Speaker, clock_before, line_number
+from pytest_scaleperf.titan.lines import clock_before, line_number
 from pytest_scaleperf.titan.rules import Weight
 from pytest_scaleperf.titan.torchrun import Worker, workers
 from pytest_scaleperf.titan.weigh import with_rank
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 USAGE_EXIT = 2
 """argparse and tyro end with it."""
 _STEPS_THAT_PROVE_LIFE = 2
+_SECONDS_THAT_PROVE_LIFE = 2.0
 _SHORT = 160
 
 # Exceptions that, before training begins, mean that the run was asked for something it cannot do.
@@ -86,11 +88,9 @@ def set_scene(console: Console, *, started: bool) -> Scene:
             recovered.append(f"recovered from: {finding.reason[:_SHORT]} (line {line_of(finding, console)})")
         else:
             kept.append(_as_config(finding) if startup else finding)
-    speakers = [s.speaker for s in console.samples] + [f.speaker for f in kept]
-    single = len({who.label for who in speakers} - {None}) <= 1
-    torchrun = bool(reports) or any(who.outer is not None for who in speakers)
-    ranked = (with_rank(f, _rank(f, reports, single_node=single, torchrun=torchrun)) for f in kept)
-    return Scene(tuple(ranked), tuple(dict.fromkeys(recovered)), reports, startup, single)
+    ranks = _Ranks.of(console, kept, reports)
+    named = tuple(with_rank(finding, ranks.rank(finding)) for finding in kept)
+    return Scene(named, tuple(dict.fromkeys(recovered)), reports, startup, ranks.single_node)
 
 
 def line_of(finding: Finding, console: Console) -> int:
@@ -104,29 +104,36 @@ class _Life:
 
     positions: list[int] = field(default_factory=list)
     highest: list[int] = field(default_factory=list)
-    steps: set[int] = field(default_factory=set)
-    last_of: dict[Speaker, int] = field(default_factory=dict)
+    newest: list[str] = field(default_factory=list)
+    steps: dict[int, str] = field(default_factory=dict)
 
     def add(self, sample: Sample) -> None:
         """Take the next sample of the file."""
         self.positions.append(sample.position)
         self.highest.append(max(sample.step, self.highest[-1] if self.highest else 0))
-        self.steps.add(sample.step)
-        self.last_of[sample.speaker] = max(sample.step, self.last_of.get(sample.speaker, 0))
+        self.newest.append(max(sample.time, self.newest[-1] if self.newest else ""))
+        self.steps.setdefault(sample.step, sample.time)
 
     def went_on_after(self, finding: Finding) -> bool:
-        """Whether the same rank printed a further step, or two more steps came.
+        """Whether at least two further steps came, the later one well after this line.
 
-        One further step of another rank proves nothing: ranks' lines arrive late. A loss that was not finite
-        stays what it is, however long the run went on.
+        Fewer prove nothing: torchrun copies each rank's stdout and stderr every 0.1 s, so that a step may stand
+        behind an error that came after it, and more than one where steps are fast. A loss that was not finite stays
+        what it is, however long the run went on.
         """
         if finding.outcome is Outcome.NAN_LOSS:
             return False
         number = bisect.bisect_left(self.positions, finding.position)
         before = self.highest[number - 1] if number else 0
-        mine = replace(finding.speaker, inner=None)
-        own = self.last_of.get(mine, 0) if mine.outer is not None and finding.weight is not Weight.ENDING else 0
-        return own > before or sum(step > before for step in self.steps) >= _STEPS_THAT_PROVE_LIFE
+        times = sorted(time for step, time in self.steps.items() if step > before)
+        if len(times) < _STEPS_THAT_PROVE_LIFE:
+            return False
+        since = self.newest[number - 1] if number else times[0]
+        return _seconds(times[-1]) - _seconds(since) >= _SECONDS_THAT_PROVE_LIFE
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time[: len("YYYY-MM-DD HH:MM:SS.mmm")]).replace(tzinfo=UTC).timestamp()
 
 
 def _of_a_former_attempt(finding: Finding, console: Console) -> bool:
@@ -149,22 +156,48 @@ def _as_config(finding: Finding) -> Finding:
     return finding
 
 
-def _rank(finding: Finding, reports: Sequence[Worker], *, single_node: bool, torchrun: bool) -> int | None:
-    """Global rank of whoever wrote a line, or None where only its local rank is known.
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """Who is who in this run: one node or several, started by torchrun or by srun, and torchrun's reports."""
 
-    PyTorch's own prefix (the inner one) is global, torchrun's is local: on several nodes its report translates.
-    """
-    who = finding.speaker
-    if who.inner is not None:
-        return who.inner
-    if finding.rank is not None:
-        return finding.rank
-    if "pid" in finding.details:
-        return next((w.rank for w in reports if w.pid == finding.details["pid"]), who.outer if single_node else None)
-    if who.outer is None:
-        # Without torchrun srun starts the ranks, and a task is a rank; with it a task is a node.
-        return None if torchrun else finding.details.get("task", who.label)
-    local = {w.rank for w in reports if w.local_rank == who.outer and w.file == who.file}
-    if len(local) == 1:
-        return local.pop()
-    return who.outer if single_node or re.match(r"\[[EFW]\d", finding.reason) else None
+    reports: tuple[Worker, ...]
+    single_node: bool
+    torchrun: bool
+    prefixes_are_global: bool
+
+    @classmethod
+    def of(cls, console: Console, findings: Sequence[Finding], reports: tuple[Worker, ...]) -> _Ranks:
+        """Told by the prefixes of step lines, which PyTorch itself never puts there, and by srun's labels."""
+        trained = [sample.speaker for sample in console.samples]
+        everybody = [*trained, *(finding.speaker for finding in findings)]
+        return cls(
+            reports=reports,
+            single_node=len({who.label for who in everybody} - {None}) <= 1,
+            torchrun=bool(reports) or any(who.outer is not None for who in trained),
+            prefixes_are_global=bool(trained) and all(who.outer is None for who in trained),
+        )
+
+    def rank(self, finding: Finding) -> int | None:
+        """Global rank of whoever wrote a line, or None where only its local rank is known.
+
+        PyTorch's own prefix (the inner one) is global, torchrun's is local: on several nodes its report translates.
+        """
+        who = finding.speaker
+        if who.inner is not None or finding.rank is not None:
+            return who.inner if who.inner is not None else finding.rank
+        reported = {w.rank for w in self.reports if self._is_of(w, finding)}
+        if len(reported) == 1:
+            return reported.pop()
+        if who.outer is None:
+            # Without torchrun srun starts the ranks, and a task is a rank; with it a task is a node.
+            return None if self.torchrun else finding.details.get("task", who.label)
+        known = self.single_node or self.prefixes_are_global or re.match(r"\[[EFW]\d", finding.reason)
+        return who.outer if known else None
+
+    def _is_of(self, worker: Worker, finding: Finding) -> bool:
+        who = finding.speaker
+        if "pid" in finding.details:
+            return bool(worker.pid == finding.details["pid"])
+        if who.outer is None:
+            return worker.tells(*finding.place)
+        return (worker.local_rank, worker.file, worker.label) == (who.outer, who.file, who.label)

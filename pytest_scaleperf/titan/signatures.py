@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_scaleperf.model import Failure, Outcome, StopReason
+from pytest_scaleperf.titan.consequences import consequences
 from pytest_scaleperf.titan.finding import Finding, outcome_of_signal, signal_of
 from pytest_scaleperf.titan.lines import line_number
 from pytest_scaleperf.titan.rules import Weight
 from pytest_scaleperf.titan.scene import USAGE_EXIT, Scene, line_of, set_scene
-from pytest_scaleperf.titan.weigh import Stated, consequences, first_observed, primary
+from pytest_scaleperf.titan.weigh import Stated, first_observed, primary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,8 +47,6 @@ _SIGTERM = 15
 _NOT_FOUND = 127
 _CANNOT_START = frozenset({126, _NOT_FOUND})  # a shell's
 _TIMEOUT_EXIT = 124  # timeout(1)
-_MOST_CONSEQUENCES = 20
-_SHORT = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ def _failure(scene: Scene, console: Console, end: End, *, reached: bool) -> Fail
         line=line_of(chosen, console),
         signal=chosen.signal or _own_signal(worker),
         requested_gib=chosen.requested_gib,
-        consequences=_consequences(chosen, scene, console, worker),
+        consequences=consequences(chosen, scene, console),
         details=_details(chosen, worker, scene, console),
     )
 
@@ -184,7 +183,7 @@ def _without_finding(scene: Scene, console: Console, end: End, stated: Stated | 
         host=_only_host(scene),
         **_printed_nan(console, end),
         signal=signal_of(end.exit_code) if end.stopped is None else None,
-        consequences=_consequences(None, scene, console, None),
+        consequences=consequences(None, scene, console),
         details=details,
     )
 
@@ -247,18 +246,6 @@ def _only_host(scene: Scene) -> str | None:
     hosts = {w.host for w in scene.workers}
     one_node = all(w.rank == w.local_rank for w in scene.workers) and scene.single_node
     return hosts.pop() if len(hosts) == 1 and one_node else None
-
-
-def _consequences(chosen: Finding | None, scene: Scene, console: Console, worker: Worker | None) -> tuple[str, ...]:
-    texts = []
-    for finding in consequences(chosen, scene.findings):
-        who = f"rank {finding.rank}: " if finding.rank is not None else ""
-        texts.append(f"{finding.outcome}: {who}{finding.reason[:_SHORT]} (line {line_of(finding, console)})")
-    texts += [f"rank {w.rank} on {w.host}: exit code {w.exit_code}" for w in scene.workers if w != worker]
-    texts = list(dict.fromkeys(texts))
-    if len(texts) > _MOST_CONSEQUENCES:
-        texts = [*texts[:_MOST_CONSEQUENCES], f"and {len(texts) - _MOST_CONSEQUENCES} more"]
-    return tuple(texts)
 
 
 def _details(chosen: Finding, worker: Worker | None, scene: Scene, console: Console) -> dict[str, Any]:

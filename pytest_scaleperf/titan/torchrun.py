@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 # Under ``srun --label`` each line of the report has its label.
 _NEXT = r"\n(?:\s*\d+: )?\s*"
 _WORKER = re.compile(
-    rf"(?:time\s+: (?P<time>\S+){_NEXT})?host\s+: (?P<host>\S+){_NEXT}"
+    rf"(?:time\s+: (?P<time>\S+){_NEXT})?host\s+: (?P<host>\S+)\n(?:\s*(?P<label>\d+): )?\s*"
     rf"rank\s+: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\){_NEXT}"
     r"exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)"
 )
 _FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
+_END_OF_PART = re.compile(r"\n(?:\s*\d+: )?(?:={20,}|-{20,}|\[\d+\]:)")
 _ROOT = "Root Cause (first observed failure)"
 
 
@@ -37,7 +38,13 @@ class Worker:
     root: bool
     time: str
     file: int
+    label: int | None
     position: int
+    end: int
+
+    def tells(self, file: int, position: int) -> bool:
+        """Whether a position lies in this rank's part of the report, where its traceback is repeated."""
+        return file == self.file and self.position <= position < self.end
 
 
 def workers(texts: Sequence[LogText], since: Sequence[int]) -> tuple[Worker, ...]:
@@ -54,6 +61,7 @@ def workers(texts: Sequence[LogText], since: Sequence[int]) -> tuple[Worker, ...
 def _in_file(text: str, file: int, since: int) -> Iterator[Worker]:
     for match in _WORKER.finditer(text, since):
         at = match.start()
+        end = _END_OF_PART.search(text, match.end())
         yield Worker(
             rank=int(match["rank"]),
             local_rank=int(match["local"]),
@@ -63,7 +71,9 @@ def _in_file(text: str, file: int, since: int) -> Iterator[Worker]:
             root=text.rfind(_ROOT, since, at) > text.rfind("Failures:", since, at),
             time=match["time"] or "",
             file=file,
+            label=int(match["label"]) if match["label"] else None,
             position=at,
+            end=end.start() if end else len(text),
         )
 
 

@@ -9,7 +9,7 @@ from pytest_scaleperf.model import Outcome
 from pytest_scaleperf.titan.rules import Weight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_scaleperf.titan.finding import Finding
     from pytest_scaleperf.titan.torchrun import Worker
@@ -56,19 +56,8 @@ def first_observed(chosen: Finding, findings: Sequence[Finding], root: Worker | 
     """Of several ranks that failed alike, the one that torchrun saw first."""
     if root is None or chosen.weight < Weight.COMMUNICATION:
         return chosen
-    alike = [f for f in findings if f.outcome is chosen.outcome and f.rank == root.rank]
+    alike = [f for f in findings if (f.outcome, f.weight, f.rank) == (chosen.outcome, chosen.weight, root.rank)]
     return alike[0] if alike else chosen
-
-
-def consequences(chosen: Finding | None, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """The first finding of each other class and rank, without those that only repeat the chosen one."""
-    seen = {(chosen.outcome, chosen.rank, chosen.speaker)} if chosen else set()
-    for finding in findings:
-        key = (finding.outcome, finding.rank, finding.speaker)
-        same_exit = chosen is not None and finding.weight is Weight.EXIT and finding.rank == chosen.rank is not None
-        if key not in seen and not same_exit:
-            seen.add(key)
-            yield finding
 
 
 def _ending(findings: Sequence[Finding]) -> Finding | None:

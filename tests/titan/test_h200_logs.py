@@ -116,7 +116,7 @@ def test_a_killed_rank_is_named_and_the_other_one_is_its_consequence() -> None:
     failure = observe(folder("fault_KILL"), exit_code=1).failure
     assert failure is not None
     assert (failure.rank, failure.host, failure.signal) == (1, "localhost", 9)
-    assert failure.consequences == ("rank 0 on localhost: exit code -15",)
+    assert failure.consequences == ("exit code -15: rank 0 on localhost",)
 
 
 @pytest.mark.parametrize("stopped", [None, StopReason.NO_PROGRESS, StopReason.TOTAL_LIMIT])
