@@ -475,11 +475,12 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class BaselineSample:
-    """One recorded session of one case."""
+    """One recorded launch of one case; ``number`` counts the launches of its session, from 1."""
 
     date: str
     session: str
     values: Mapping[Metric, float]
+    number: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,7 +544,8 @@ class Settings:
     """One session's settings, read once.
 
     ``gpus`` is None where the user did not say it (nothing may be launched then). ``evidence_max_age`` is in
-    seconds. ``resume`` names an earlier session, or ``latest``; None starts a new one.
+    seconds. ``resume`` names an earlier session, or ``latest``; None starts a new one. ``repeats``, where given,
+    takes the place of the suites' own: launches of each case at least.
     """
 
     gpus: int | None
@@ -554,6 +556,7 @@ class Settings:
     record_baselines: bool
     evidence_max_age: float
     resume: str | None
+    repeats: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

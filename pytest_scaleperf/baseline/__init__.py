@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_scaleperf.baseline.contents import Entry
 from pytest_scaleperf.baseline.read import baseline_value, read_baselines
-from pytest_scaleperf.baseline.record import record_sample
+from pytest_scaleperf.baseline.record import record_sample, record_samples
 
-__all__ = ["baseline_value", "read_baselines", "record_sample"]
+__all__ = ["Entry", "baseline_value", "read_baselines", "record_sample", "record_samples"]

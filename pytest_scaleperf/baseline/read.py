@@ -72,7 +72,7 @@ def named_by(path: Path) -> tuple[str, str]:
 
 
 def _baseline(case_id: str, case: CasePart, shared: Mapping[str, Any], where: str) -> Baseline:
-    samples = tuple(BaselineSample(s.date, s.session, s.values()) for s in case.samples)
+    samples = tuple(BaselineSample(s.date, s.session, s.values(), s.sample) for s in case.samples)
     fingerprint = Fingerprint(**shared, config=case.config)
     return Baseline(case_id, fingerprint, samples, where, dict(case.tolerance), case.why)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from pytest_scaleperf.model import Metric
-from pytest_scaleperf.yamlfile.schema import FRACTION, FileModel, Fraction, Name, NullableModel, Text, expected
+from pytest_scaleperf.yamlfile.schema import FRACTION, Count, FileModel, Fraction, Name, NullableModel, Text, expected
 
 POSITIVE = "a finite number more than 0; a metric that was not measured is left out"
 _METRICS = ", ".join(Metric)
@@ -39,10 +39,11 @@ class FingerprintPart(NullableModel):
 
 
 class SamplePart(FileModel):
-    """What one session measured; a field for each metric."""
+    """What one launch measured; a field for each metric."""
 
     date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
     session: Text = Field(description="the session's name")
+    sample: Count = Field(default=1, description="which launch of its session this is, counted from 1")
     tps: _Positive | None = Field(default=None, description=POSITIVE)
     mfu: _Positive | None = Field(default=None, description=POSITIVE)
     peak_memory: _Positive | None = Field(default=None, description=POSITIVE)
@@ -55,11 +56,13 @@ class SamplePart(FileModel):
 
 
 class ReplacedPart(FileModel):
-    """What stood here before the fingerprint changed."""
+    """What stood here before: of another fingerprint, or worse than what was measured then."""
 
     date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
     values: dict[_MetricName, _Positive] = Field(description=f"a mapping from {_METRICS} to numbers")
-    differences: dict[str, list[Any]] = Field(description="a mapping from fingerprint fields to [old, new]")
+    differences: dict[str, list[Any]] = Field(
+        default_factory=dict, description="a mapping from fingerprint fields to [old, new]"
+    )
 
 
 class CasePart(FileModel):

@@ -47,8 +47,9 @@ from pytest_scaleperf.verdict import Rule, judge, judge_outcome
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One launch of a case: where its files are, how it ended, what it measured."""
+    """One launch of a case: what was started, where its files are, how it ended, what it measured."""
 
+    argv: tuple[str, ...]
     folder: Path
     observation: Observation
     measurement: Measurement
@@ -59,6 +60,7 @@ class Sample:
         """What is kept of it in the case's record."""
         failure = self.observation.failure
         return {
+            "argv": self.argv,
             "folder": str(self.folder),
             "outcome": self.observation.outcome,
             "failure": None if failure is None else as_plain(failure),
@@ -175,6 +177,7 @@ class Campaign:
         progress: Callable[[Progress], None],
     ) -> Verdict:
         measure, measured = case.suite.measure, list[Measurement]()
+        repeats = self.settings.repeats or measure.repeats
         while True:
             sample = self._launch(case, progress)
             samples.append(sample.as_record())
@@ -183,30 +186,39 @@ class Campaign:
                 return ended
             measured.append(sample.measurement)
             verdict = self._judge(case, measured, stored, fingerprint)
-            enough = len(measured) >= measure.repeats and verdict.decision is not Decision.INCONCLUSIVE
-            if enough or len(measured) >= max(measure.repeats, measure.max_samples):
+            enough = len(measured) >= repeats and verdict.decision is not Decision.INCONCLUSIVE
+            if enough or len(measured) >= max(repeats, measure.max_samples):
                 return verdict
 
     def _with_baseline(self, run: CaseRun) -> CaseRun:
-        """Store what was measured where no baseline was, or beside the samples that it agrees with.
+        """Store what each launch measured where no baseline was, or beside the samples that it agrees with.
 
-        A run that is slower than the stored one is never stored, of whatever fingerprint that was.
+        A run that is slower than the stored one is never stored, of whatever fingerprint that was; a faster one takes
+        the place of the stored samples, which it would else only be mixed with.
         """
         verdict = run.verdict
         new = verdict.decision in (Decision.NO_BASELINE, Decision.FINGERPRINT_MISMATCH)
         slower = any(m.decision is Decision.REGRESSION for m in verdict.metrics)
-        measured = [_measurement(s) for s in run.samples]
-        values = _medians(measured)
-        lacking = [metric for metric in self.system.judge if metric not in values]
+        lacking = any(m not in s["measurement"]["values"] for m in self.system.judge for s in run.samples)
+        if not verdict.metrics:  # its outcome alone was judged: such a case needs no baseline
+            return run
         if lacking or slower or run.replayed or not (new or verdict.decision.is_pass):
             return run
-        sample = BaselineSample(date=time.strftime("%Y-%m-%d"), session=self.session.id, values=values)
+        stale = verdict.decision is Decision.IMPROVEMENT
+        entry = baselines.Entry(run.case.id, run.fingerprint, self._recorded(run.samples), replaces=stale)
         path = self._baseline_path(run.case.suite)
-        baselines.record_sample(path, run.case.suite.name, self.system.name, run.case.id, run.fingerprint, sample)
+        baselines.record_samples(path, run.case.suite.name, self.system.name, [entry])
         if not new:
             return run
         text = f"recorded, not judged: baseline written to {path}; run again without --record-baselines"
         return dataclasses.replace(run, verdict=dataclasses.replace(verdict, decision=Decision.RECORDED, reason=text))
+
+    def _recorded(self, samples: Sequence[Mapping[str, Any]]) -> tuple[BaselineSample, ...]:
+        date = time.strftime("%Y-%m-%d")
+        return tuple(
+            BaselineSample(date, self.session.id, _measurement(sample).values, number)
+            for number, sample in enumerate(samples, 1)
+        )
 
     def _cut_short(
         self,
@@ -256,9 +268,9 @@ class Campaign:
             # Ctrl-C, SIGTERM or a fault of ours: the job must not outlive the case.
             job.stop(StopReason.INTERRUPTED)
             raise
-        return self._observed(case, folder, result, started)
+        return self._observed(case, spec, folder, result, started)
 
-    def _observed(self, case: Case, folder: Path, result: JobResult, started: float) -> Sample:
+    def _observed(self, case: Case, spec: LaunchSpec, folder: Path, result: JobResult, started: float) -> Sample:
         seen = observe.observe(
             folder,
             exit_code=result.exit_code,
@@ -273,7 +285,7 @@ class Campaign:
             memory_total_gib=self.system.memory_gib,
             tokens_per_step_per_gpu=case.batch.tokens_per_step / case.gpus,
         )
-        return Sample(folder, seen, measured, result, started)
+        return Sample(spec.argv, folder, seen, measured, result, started)
 
     def _record(
         self,
@@ -363,13 +375,3 @@ def _measurement(sample: Mapping[str, Any]) -> Measurement:
         alloc_retries=stored["alloc_retries"],
         warnings=tuple(stored["warnings"]),
     )
-
-
-def _medians(measured: Sequence[Measurement]) -> dict[Metric, float]:
-    import statistics  # noqa: PLC0415 - only a recording session needs it
-
-    return {
-        metric: statistics.median(m.values[metric] for m in measured)
-        for metric in Metric
-        if all(metric in m.values for m in measured)
-    }

@@ -24,6 +24,12 @@ def add(parser: pytest.Parser) -> None:
         "--record-baselines", action="store_true", help="store what is measured where no baseline is; those cases skip"
     )
     group.addoption(
+        "--repeats",
+        type=_repeats,
+        metavar="N",
+        help="launches of each case at least (the suite's measure.repeats); with --record-baselines each is a sample",
+    )
+    group.addoption(
         "--evidence-max-age",
         type=_hours,
         default=DEFAULT_EVIDENCE_HOURS,
@@ -55,12 +61,21 @@ def read(config: pytest.Config) -> Settings:
         record_baselines=config.getoption("record_baselines"),
         evidence_max_age=config.getoption("evidence_max_age") * _SECONDS_PER_HOUR,
         resume=config.getoption("resume"),
+        repeats=config.getoption("repeats"),
     )
 
 
 def _gpus(value: str) -> int:
-    if not value.isdecimal() or int(value) < 1:
-        raise pytest.UsageError(f"--gpus: expected a whole number of GPUs, at least 1, found {value!r}")
+    return _count("--gpus", "GPUs", value)
+
+
+def _repeats(value: str) -> int:
+    return _count("--repeats", "launches", value)
+
+
+def _count(option: str, what: str, value: str) -> int:
+    if not (value.isascii() and value.isdecimal()) or int(value) < 1:
+        raise pytest.UsageError(f"{option}: expected a whole number of {what}, at least 1, found {value!r}")
     return int(value)
 
 
