@@ -20,6 +20,7 @@ from pytest_scaleperf.model import (
     Verdict,
     as_plain,
 )
+from pytest_scaleperf.report.numbers import figure
 
 ALL_ROWS_UP_TO = 60
 """A longer session lists only the cases that did not pass; the records hold them all."""
@@ -108,9 +109,9 @@ def properties(
     case: Case, verdict: Verdict, fingerprint: Fingerprint, samples: Sequence[Mapping[str, Any]]
 ) -> Iterable[tuple[str, str]]:
     """A case's numbers as JUnit properties: value, baseline, change and decision of each metric."""
-    yield "scaleperf.case", case.id
-    yield "scaleperf.suite", case.suite.name
-    yield "scaleperf.gpus", str(case.gpus)
+    import statistics  # noqa: PLC0415 - only a running session needs it; collecting 10,000 cases must not pay for it
+
+    yield from _case_properties(case)
     yield "scaleperf.verdict", verdict.decision
     yield "scaleperf.reason", printable(verdict.reason)
     for metric in verdict.metrics:
@@ -119,19 +120,22 @@ def properties(
         yield "scaleperf.note", printable(note)
     yield "scaleperf.samples", str(len(samples))
     if samples:
-        last = samples[-1]
-        yield "scaleperf.outcome", str(last["outcome"])
-        retries = last["measurement"]["alloc_retries"]
-        if retries is not None:
-            yield "scaleperf.alloc_retries", str(retries)
-        yield "scaleperf.folder", str(last["folder"])
+        yield "scaleperf.outcome", str(samples[-1]["outcome"])
+        measured = [sample["measurement"] for sample in samples]
+        shares = [m["memory_pct"] for m in measured if m["memory_pct"] is not None]
+        if shares:
+            yield "scaleperf.memory_pct", f"{statistics.median(shares):.6g}"
+        retries = [m["alloc_retries"] for m in measured if m["alloc_retries"] is not None]
+        if retries:
+            yield "scaleperf.alloc_retries", str(max(retries))
+        yield "scaleperf.gpu_seconds", f"{case.gpus * sum(sample['seconds'] for sample in samples):.6g}"
+        yield "scaleperf.folder", str(samples[-1]["folder"])
     yield "scaleperf.fingerprint", json.dumps(as_plain(fingerprint), sort_keys=True)
 
 
 def gate_properties(case: Case, gate: Gate) -> Iterable[tuple[str, str]]:
     """Why a case was not launched."""
-    yield "scaleperf.case", case.id
-    yield "scaleperf.gpus", str(case.gpus)
+    yield from _case_properties(case)
     yield "scaleperf.verdict", Decision.SKIPPED
     yield "scaleperf.gate", gate.state
     for parent in gate.parents:
@@ -144,6 +148,17 @@ def progress_line(position: str, now: Progress) -> str:
     speed = "" if now.tps is None else f", {now.tps:,.0f} tokens/s/GPU"
     remaining = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
     return f"scaleperf: case {position}: {at}{speed}{remaining}: {now.case_id}"  # the id last: a narrow screen cuts it
+
+
+def _case_properties(case: Case) -> Iterable[tuple[str, str]]:
+    """Which case it is, so that a JUnit file alone can be laid out as a ladder."""
+    yield "scaleperf.case", case.id
+    yield "scaleperf.suite", case.suite.name
+    yield "scaleperf.system", case.suite.system
+    yield "scaleperf.gpus", str(case.gpus)
+    yield "scaleperf.layout", json.dumps(as_plain(case.layout))
+    yield "scaleperf.activation_checkpoint", case.activation_checkpoint
+    yield "scaleperf.batch", json.dumps(as_plain(case.batch))
 
 
 def _metric_properties(verdict: MetricVerdict) -> Iterable[tuple[str, str]]:
@@ -163,12 +178,12 @@ def _cell(verdict: MetricVerdict | None) -> str:
     if verdict is None or verdict.value is None:
         return "-"
     change = "" if verdict.change is None else f" ({verdict.change:+.1%})"
-    return f"{verdict.value:.4g}{change}"
+    return f"{figure(verdict.value)}{change}"
 
 
 def _line(verdict: MetricVerdict) -> str:
-    value = "not measured" if verdict.value is None else f"{verdict.value:.5g} {verdict.metric.unit}"
-    base = "no baseline" if verdict.baseline is None else f"baseline {verdict.baseline:.5g}"
+    value = "not measured" if verdict.value is None else f"{figure(verdict.value)} {verdict.metric.unit}"
+    base = "no baseline" if verdict.baseline is None else f"baseline {figure(verdict.baseline)}"
     change = "" if verdict.change is None else f", {verdict.change:+.1%}"
     band = "" if verdict.tolerance is None else f", band {verdict.tolerance:.1%}"
     return f"{verdict.metric}: {value}, {base}{change}{band}: {verdict.decision}"

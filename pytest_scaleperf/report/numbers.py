@@ -1,0 +1,52 @@
+"""How a number is written, the same in every report."""
+
+from __future__ import annotations
+
+import math
+import time
+
+_DIGITS = 4
+_SECONDS_PER_HOUR = 3600.0
+_ALL_DIGITS_FROM = 1000.0
+_MOST_DECIMALS = 6
+
+
+def figure(value: float) -> str:
+    """Four significant digits or more, never an exponent: ``41,062``, ``57.31``, ``0.7062``."""
+    size = abs(value)
+    if not math.isfinite(value):
+        return str(value)
+    if size >= _ALL_DIGITS_FROM:
+        return f"{value:,.0f}"
+    before = math.floor(math.log10(size)) + 1 if size else 1
+    return f"{value:.{min(_DIGITS - before, _MOST_DECIMALS)}f}"
+
+
+def change(fraction: float) -> str:
+    """A difference from something, signed, in per cent: ``-1.4%``."""
+    return f"{fraction:+.1%}"
+
+
+def percent(value: float) -> str:
+    """A share that is stored in per cent: ``92.7%``."""
+    return f"{value:.1f}%"
+
+
+def hours(seconds: float) -> str:
+    """Seconds as hours: ``1,536 h``, ``0.02 h``."""
+    return f"{figure(round(seconds / _SECONDS_PER_HOUR, 4))} h" if seconds else "0 h"
+
+
+def moment(seconds: float) -> str:
+    """Seconds since 1970 as UTC: ``2026-11-30 21:04 UTC``."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def day(seconds: float) -> str:
+    """Seconds since 1970 as a day in UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """``1 case``, ``2 cases``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

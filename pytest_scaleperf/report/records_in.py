@@ -1,0 +1,164 @@
+"""Records of run directories to entries; a record that cannot be read is a fault with its path, never left out."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from pytest_scaleperf.model import (
+    ActivationCheckpoint,
+    Batch,
+    Decision,
+    Fingerprint,
+    Gate,
+    Layout,
+    MetricVerdict,
+    ScalePerfError,
+)
+from pytest_scaleperf.report.contents import Entry, Fault, Launch
+
+SCHEMA = 1
+"""The form of records that this reads; a test holds it equal to the one that is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A record's file, as far as a report needs it; further fields are not looked at."""
+
+    schema: int
+    session: str
+    case: str
+    suite: str
+    system: str
+    gpus: int
+    layout: Layout
+    activation_checkpoint: ActivationCheckpoint
+    batch: Batch
+    decision: Decision
+    reason: str
+    metrics: tuple[MetricVerdict, ...]
+    finished: float
+    gate: Gate | None = None
+    notes: tuple[str, ...] = ()
+    fingerprint: Fingerprint | None = None
+    samples: tuple[Launch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFile:
+    """What a session says of itself."""
+
+    session: str
+    started: float
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What lies under the given folders."""
+
+    entries: tuple[Entry, ...]
+    sessions: tuple[SessionFile, ...]
+    faults: tuple[Fault, ...]
+
+
+def read_folders(folders: tuple[Path, ...]) -> Found:
+    """Every record of the given run directories (``sessions/*/records/*.json``) or session folders.
+
+    The same record in several places (an artifact that contains another's) counts once.
+
+    Raises ScalePerfError where a folder is neither.
+    """
+    entries: dict[tuple[str, str, float], Entry] = {}
+    sessions: dict[str, SessionFile] = {}
+    faults: list[Fault] = []
+    for session in dict.fromkeys(path for folder in folders for path in _sessions(folder)):
+        about = _session_file(session / "session.json", faults)
+        if about is not None:
+            sessions.setdefault(about.session, about)
+        for path in sorted((session / "records").glob("*.json")):
+            entry = _entry(path, faults)
+            if entry is None:
+                continue
+            same = entries.setdefault((entry.session, entry.case_id, entry.finished), entry)
+            if _told(same) != _told(entry):
+                faults.append(Fault(str(path), f"differs from {same.where}, which is of the same case and moment"))
+    return Found(tuple(entries.values()), tuple(sessions.values()), tuple(faults))
+
+
+def _sessions(folder: Path) -> list[Path]:
+    """The sessions of a run directory, or the one session that the folder is."""
+    if (folder / "sessions").is_dir():
+        return sorted(path.resolve() for path in (folder / "sessions").iterdir() if path.is_dir())
+    if (folder / "session.json").is_file() or (folder / "records").is_dir():
+        return [folder.resolve()]
+    raise ScalePerfError(
+        f"{folder}: expected a run directory (with sessions/), a session's folder or a JUnit file, found none of them"
+    )
+
+
+def _session_file(path: Path, faults: list[Fault]) -> SessionFile | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SessionFile)
+    except OSError as error:
+        faults.append(Fault(str(path), error.strerror or str(error)))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        faults.append(Fault(str(path), f"no session's file: {error}"))
+    return None
+
+
+def _entry(path: Path, faults: list[Fault]) -> Entry | None:
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=_Record)
+    except OSError as error:
+        faults.append(Fault(str(path), error.strerror or str(error)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        faults.append(Fault(str(path), f"no record: {error}"))
+    else:
+        if record.schema == SCHEMA and record.gpus > 0:
+            return _seen(record, path)
+        faults.append(
+            Fault(
+                str(path),
+                f"expected a record of schema {SCHEMA} and at least one GPU, "
+                f"found schema {record.schema} and {record.gpus} GPUs",
+            )
+        )
+    return None
+
+
+def _seen(record: _Record, path: Path) -> Entry:
+    shares = [s.measurement.memory_pct for s in record.samples if s.measurement.memory_pct is not None]
+    retries = [s.measurement.alloc_retries for s in record.samples if s.measurement.alloc_retries is not None]
+    return Entry(
+        system=record.system,
+        suite=record.suite,
+        case_id=record.case,
+        session=record.session,
+        finished=record.finished,
+        gpus=record.gpus,
+        decision=record.decision,
+        reason=record.reason,
+        where=str(path),
+        times=len(record.samples),
+        gpu_seconds=record.gpus * sum(sample.seconds for sample in record.samples),
+        layout=record.layout,
+        activation_checkpoint=record.activation_checkpoint,
+        batch=record.batch,
+        metrics=record.metrics,
+        memory_pct=statistics.median(shares) if shares else None,
+        alloc_retries=max(retries) if retries else None,
+        outcome=record.samples[-1].outcome if record.samples else None,
+        gate=record.gate,
+        notes=record.notes,
+        fingerprint=record.fingerprint,
+        launches=record.samples,
+    )
+
+
+def _told(entry: Entry) -> tuple[object, ...]:
+    """What two copies of one record must agree in."""
+    return (entry.decision, entry.reason, entry.metrics, entry.launches, entry.gate, entry.fingerprint)
