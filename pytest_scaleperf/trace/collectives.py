@@ -1,77 +1,17 @@
-"""Collective calls: sizes and groups of one rank's, and bandwidth and skew of the same call on several ranks."""
+"""The same collective calls on several ranks: bandwidth, skew, and all_reduces that need not be."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from statistics import median
 
-from pytest_scaleperf.trace.columns import Collective, RankTrace
+from pytest_scaleperf.trace.names import UNNAMED
 from pytest_scaleperf.trace.result import Call, CollectiveReport, RankReport, RepeatedReduce, StepReport
 from pytest_scaleperf.trace.rules import Phase
 
-# Bytes of an element, by PyTorch's names (c10/core/ScalarType.h) and by those of recorded shapes.
-_BYTES = {
-    1: ("byte", "char", "bool", "qint8", "quint8", "unsigned char", "signed char"),
-    2: ("short", "half", "bfloat16", "uint16", "short int"),
-    4: ("int", "float", "complexhalf", "uint32", "qint32"),
-    8: ("long", "double", "complexfloat", "uint64", "long int"),
-    16: ("complexdouble",),
-}
-_SIZE = {name: size for size, names in _BYTES.items() for name in names}
-# What a rank moves of S bytes in a group of n, as a fraction of S (nccl-tests, PERFORMANCE.md).
-_SHARED = ("all_gather", "reduce_scatter", "all_to_all")
 _PAIRWISE = ("send", "recv", "send_recv", "put")
 _COVERED = 0.95
 _GRADIENTS = 1 << 20  # bytes: below it an all_reduce is a loss or a norm, not a gradient bucket
-
-
-def element_bytes(dtype: str | None) -> int | None:
-    """Bytes of one element, None for a type that is not known."""
-    if dtype is None:
-        return None
-    name = dtype.removeprefix("c10::").lower()
-    return 1 if name.startswith(("float8", "float4")) else _SIZE.get(name)
-
-
-def message_bytes(op: str, call: Collective) -> int | None:
-    """The size S of bus bandwidth: an all_gather's output, what the others put in; None where not recorded."""
-    size = element_bytes(call.dtype)
-    if size is None:
-        return None
-    if op == "all_gather":
-        elements = call.out_elements
-        if elements is None and call.in_elements is not None and call.group_size:
-            elements = call.in_elements * call.group_size
-    elif op in ("recv", "scatter"):
-        elements = call.out_elements or call.in_elements
-    else:
-        elements = call.in_elements
-    return None if elements is None else elements * size
-
-
-def wire_bytes(op: str, size: int | None, ranks: int | None) -> int | None:
-    """What one rank moves of ``size`` bytes in a group of ``ranks``."""
-    if size is None or not ranks:
-        return None
-    if op in _SHARED:
-        return size * (ranks - 1) // ranks
-    return 2 * size * (ranks - 1) // ranks if op == "all_reduce" else size
-
-
-def group_of(trace: RankTrace, call: Collective) -> tuple[str, str, int | None]:
-    """A call's group: what people call it, a key that is equal on all its ranks, its size."""
-    if call.group_name is None:
-        # Gloo's calls do not say theirs; where all groups are of the same ranks, it does not matter which.
-        real = [group for group in trace.groups.values() if group.size > 1]
-        if len({group.ranks for group in real}) != 1 or not real[0].ranks:
-            return "group not recorded", "", call.group_size
-        return real[0].desc or "all ranks", str(real[0].ranks), real[0].size
-    desc = call.group_desc if call.group_desc and call.group_desc != "undefined" else f"group {call.group_name}"
-    ranks = call.group_ranks or ""
-    # Long lists of ranks are cut ("[0, 1, ...]"): then the name has to tell groups apart.
-    complete = bool(re.search(r"\d", ranks)) and "..." not in ranks
-    return desc, f"{desc}{ranks}" if complete else f"{desc}{call.group_name}{ranks}", call.group_size
 
 
 _Cell = dict[int, list[Call]]  # calls by rank, of one process group in one step
@@ -130,9 +70,9 @@ def _agree(cell: _Cell) -> bool:
 def _marks(op: str, size: int | None, cells: list[_Cell], ranks: Sequence[RankReport]) -> list[str]:
     """What is wrong with the bandwidth."""
     marks = []
-    coverage = min(rank.coverage for rank in ranks if rank.coverage is not None)
+    coverage = min(each for rank in ranks if (each := rank.coverage(op, UNNAMED)) is not None)
     if coverage < _COVERED:
-        marks.append(f"only {coverage:.0%} of the communication events say their sizes")
+        marks.append(f"only {coverage:.0%} of its calls say their sizes")
     if size is None:
         marks.append("group size not recorded")
     elif (seen := max(len(cell) for cell in cells)) < size and op not in _PAIRWISE:

@@ -27,7 +27,7 @@ class Collective(NamedTuple):
     """What the trace says of one collective call; None where it does not say it.
 
     ``call`` is PyTorch's name (``_allgather_base``), the sizes are in elements of ``dtype``. ``ranks`` is text
-    (``[0, 1]``), as are the splits of an all-to-all.
+    (``[0, 1]``).
     """
 
     call: str
@@ -38,8 +38,6 @@ class Collective(NamedTuple):
     group_name: str | None = None
     group_desc: str | None = None
     group_ranks: str | None = None
-    in_split: str | None = None
-    out_split: str | None = None
 
 
 class Group(NamedTuple):
@@ -134,10 +132,8 @@ class RankTrace:
     events: int
     rank: int | None
     world_size: int | None
-    backend: str | None
     device: str
     names: tuple[str, ...]
-    threads: int
     lanes: tuple[str, ...]
     collectives: tuple[Collective, ...]
     gpu: GpuEvents

@@ -72,8 +72,14 @@ def cpu_work(trace: RankTrace, steps: Steps, rules: Rules) -> Work:
         )
     nothing = np.zeros(len(order), bool)
     return Work(
-        **ordered, label=label, labels=labels, graph=nothing, fsdp_copy=nothing, lane=ordered["thread"]
-    )  # fmt: skip
+        **ordered,
+        label=label,
+        labels=labels,
+        graph=nothing,
+        fsdp_copy=nothing,
+        call=np.full(len(order), -1),
+        lane=ordered["thread"],
+    )
 
 
 def cpu_windows(steps: Steps, work: Work) -> tuple[tuple[Window, ...], tuple[str, ...]]:

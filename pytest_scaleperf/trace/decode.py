@@ -35,8 +35,6 @@ class Args(
         "group_name": "Process Group Name",
         "group_desc": "Process Group Description",
         "group_ranks": "Process Group Ranks",
-        "in_split": "In split size",
-        "out_split": "Out split size",
         "graph": "graph id",
         "input_dims": "Input Dims",
         "input_type": "Input type",
@@ -57,8 +55,6 @@ class Args(
     group_name: Any = None
     group_desc: Any = None
     group_ranks: Any = None
-    in_split: Any = None
-    out_split: Any = None
     input_dims: msgspec.Raw = msgspec.Raw(b"[]")
     input_type: msgspec.Raw = msgspec.Raw(b"[]")
 

@@ -25,7 +25,6 @@ class Process(NamedTuple):
 
     rank: int | None
     world_size: int | None
-    backend: str | None
     groups: dict[str, Group]
 
 
@@ -40,8 +39,6 @@ def from_params(args: Args) -> Collective:
         _text(args.group_name),
         _text(args.group_desc),
         _text(args.group_ranks),
-        _text(args.in_split),
-        _text(args.out_split),
     )
 
 
@@ -78,7 +75,7 @@ def device(header: Header) -> str:
 
 
 def process(header: Header, path: Path) -> Process:
-    """Rank, world size, backend and groups as the trace says them; the rank else from the file's name.
+    """Rank, world size and groups as the trace says them; the rank else from the file's name.
 
     Raises TraceError where distributedInfo has another form than Kineto's.
     """
@@ -88,7 +85,6 @@ def process(header: Header, path: Path) -> Process:
         return Process(
             _number(info.get("rank", named[1] if named else None)),
             _number(info.get("world_size")),
-            _text(info.get("backend")),
             {str(group["pg_name"]): _group(group) for group in info.get("pg_config") or ()},
         )
     except (TypeError, ValueError, KeyError, AttributeError) as error:

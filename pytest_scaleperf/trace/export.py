@@ -52,7 +52,7 @@ def _rank(rank: RankReport) -> dict[str, Any]:
         "rank": rank.rank,
         "file": str(rank.path),
         "phases_from": rank.phases_from or None,
-        "described_communication": [rank.described, rank.communications],
+        "described_communication": rank.coverage(),
         "clips": [{"reason": clip.reason, "count": clip.count, "first": clip.first} for clip in rank.clips],
         "notes": list(rank.notes),
         "steps": [_step(step) for step in rank.steps],

@@ -49,14 +49,13 @@ def timeline(trace: RankTrace, steps: Steps, work: Work, rules: Rules) -> Timeli
         return "phases: not told, the trace has no ProfilerStep"
     marked = _annotated(trace, rules)
     backward = [(start, end) for phase, start, end in marked if phase is Phase.BACKWARD]
+    if refusal := _graphs(work, np.array([each[1:] for each in marked if backward]).reshape(-1, 2)):
+        return refusal
     if backward:
-        refusal = _graphs(work, np.array([each[1:] for each in marked]))
         others = [mark for mark in marked if mark[0] is not Phase.BACKWARD]
-        return refusal or _build(trace, steps, backward, others, ANNOTATIONS)
+        return _build(trace, steps, backward, others, ANNOTATIONS)
     if not len(trace.backward):
         return "phases: not told, the trace has neither scaleperf annotations nor calls of autograd"
-    if refusal := _graphs(work, np.empty((0, 2), np.int64)):
-        return refusal
     return _build(trace, steps, _segments(trace, steps, work), [], LAUNCHES)
 
 

@@ -18,7 +18,7 @@ from pytest_scaleperf.trace.gather import read_trace
 from pytest_scaleperf.trace.intervals import union
 from pytest_scaleperf.trace.names import printable
 from pytest_scaleperf.trace.partition import Kind
-from pytest_scaleperf.trace.rank import Cut, Prepared, cut, prepare
+from pytest_scaleperf.trace.prepared import Cut, Prepared, cut, prepare
 from pytest_scaleperf.trace.result import RankReport, TraceReport
 from pytest_scaleperf.trace.rules import PHASES, Phase, Rules
 from pytest_scaleperf.trace.steps import Window

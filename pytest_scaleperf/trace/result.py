@@ -99,10 +99,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """One rank's trace. ``phases_from`` is annotations, launches, or empty with the reason in ``notes``.
-
-    ``described`` of ``communications`` communication events say their sizes.
-    """
+    """One rank's trace. ``phases_from`` is annotations, launches, or empty with the reason in ``notes``."""
 
     path: Path
     rank: int
@@ -111,8 +108,6 @@ class RankReport:
     on_gpu: bool
     phases_from: str
     steps: tuple[StepReport, ...]
-    described: int
-    communications: int
     clips: tuple[Clip, ...]
     notes: tuple[str, ...]
 
@@ -121,10 +116,10 @@ class RankReport:
         """The whole steps; where there is none, all that there are."""
         return tuple(step for step in self.steps if step.whole) or self.steps
 
-    @property
-    def coverage(self) -> float | None:
-        """Share of communication events that say their sizes; None without any."""
-        return self.described / self.communications if self.communications else None
+    def coverage(self, *ops: str) -> float | None:
+        """Share of the calls (of those operations, where given) that say their sizes; None without any."""
+        calls = [call for step in self.steps for call in step.calls if not ops or call.op in ops]
+        return sum(call.bytes is not None for call in calls) / len(calls) if calls else None
 
     def median(self, value: Callable[[StepReport], float]) -> float:
         """Median over the measured steps."""

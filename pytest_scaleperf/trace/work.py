@@ -29,7 +29,7 @@ class Work:
 
     ``label`` indexes ``labels``: the collective of communication, the class of compute. ``launch`` is when the CPU
     issued the event (UNKNOWN without a record), on ``thread``. ``graph``: by replaying a CUDA graph. ``fsdp_copy``
-    marks FSDP's own copies. ``collective`` indexes the trace's collectives, -1 where sizes are not known.
+    marks FSDP's own copies. ``collective`` indexes the trace's collectives, ``call`` its calls, -1 where unknown.
     """
 
     start: Ints
@@ -42,6 +42,7 @@ class Work:
     graph: Bools
     fsdp_copy: Bools
     collective: Ints
+    call: Ints
     lane: Ints
     labels: tuple[str, ...]
 
@@ -70,7 +71,7 @@ def gpu_work(trace: RankTrace, rules: Rules) -> Work:
     fsdp_copy = (kind == Kind.COMPUTE) & (fsdp | (_enclosing(copies, launch, thread) >= 0))
     label, labels = _labels(trace, gpu.name, kind, collective, fsdp_copy)
     return Work(
-        gpu.start, gpu.end, kind, gpu.name, label, launch, thread, graph, fsdp_copy, collective, gpu.lane, labels
+        gpu.start, gpu.end, kind, gpu.name, label, launch, thread, graph, fsdp_copy, collective, call, gpu.lane, labels
     )  # fmt: skip
 
 

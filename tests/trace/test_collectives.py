@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_scaleperf.trace.analyse import analyse
-from pytest_scaleperf.trace.collectives import element_bytes, message_bytes, wire_bytes
+from pytest_scaleperf.trace.calls import element_bytes, message_bytes, wire_bytes
 from pytest_scaleperf.trace.columns import Collective
 from pytest_scaleperf.trace.measures import counts, metrics
 from pytest_scaleperf.trace.names import operation
@@ -116,8 +116,8 @@ def test_coverage_under_95_percent_marks_bandwidth(tmp_path: Path) -> None:
     for at in (100, 110):
         script.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at * US, (at + 5) * US, 20)
     report = analyse([script.write(tmp_path / "rank0.json")])
-    assert report.ranks[0].coverage == pytest.approx(10 / 12)
-    assert all("only 83% of the communication events say their sizes" in each.marks for each in report.collectives)
+    assert report.ranks[0].coverage() == pytest.approx(10 / 12)
+    assert all("only 83% of its calls say their sizes" in each.marks for each in report.collectives)
     assert not any(name.startswith("bandwidth_gb_s") for name in metrics(report))
 
 

@@ -47,7 +47,7 @@ def test_recorded_gloo_knows_calls_by_what_issued_them(recorded: TraceReport) ->
         "calls all_reduce [default_pg x 2]": 1,
         "bytes all_reduce [default_pg x 2]": 4,
     }
-    assert [rank.coverage for rank in recorded.ranks] == [1.0, 1.0]
+    assert [rank.coverage() for rank in recorded.ranks] == [1.0, 1.0]
 
 
 def test_reduce_scatters_are_never_in_forward(recorded: TraceReport) -> None:
