@@ -134,7 +134,7 @@ def _culprits(report: TraceReport, phase: Phase) -> str:
         if covered < 0.9 * everything:
             named.append(op)
             covered += value
-    return ", ".join(named[:-2] + [" and ".join(named[-2:])])
+    return ", ".join([*named[:-2], " and ".join(named[-2:])])
 
 
 def _advice(report: TraceReport) -> list[str]:
