@@ -44,7 +44,6 @@ class Args(
 
     external: Any = -1
     correlation: Any = -1
-    device: int | str | None = -1
     stream: int | str | None = -1
     graph: Any = 0
     collective: Any = None
@@ -67,6 +66,7 @@ class Event(msgspec.Struct, gc=False):
 
     cat: str | None = None
     name: str = ""
+    pid: int | str | float | None = None
     tid: int | str | float | None = None
     ts: Any = None
     dur: Any = None

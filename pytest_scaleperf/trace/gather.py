@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
@@ -115,8 +115,9 @@ class _Gathering:
     def _gpu(self, batch: Batch, events: list[Event], activity: Activity) -> None:
         args = [event.args or NO_ARGS for event in events]
         count = len(events)
+        # The process stands for the device: peer copies do not say theirs. The thread is the stream, or its lane.
         lanes = [
-            (arg.device, event.tid if arg.stream == -1 else arg.stream) for event, arg in zip(events, args, strict=True)
+            (event.pid, event.tid if arg.stream == -1 else arg.stream) for event, arg in zip(events, args, strict=True)
         ]
         self.columns["gpu"].append((
             *self._times(batch, events, on_gpu=True),
@@ -225,7 +226,7 @@ class _Gathering:
             transfers=self._ordered_spans("transfers"),
             groups=process.groups,
             clips=tuple(self.clips.values()),
-            warnings=self._warnings(),
+            warnings=self._warnings(gpu.lane),
         )
 
     def _joined(self, kind: str, fields: tuple[str, ...]) -> dict[str, Any]:
@@ -253,12 +254,18 @@ class _Gathering:
         order = np.lexsort((-columns["end"], columns["start"]))
         return Spans(**{field: columns[field][order] for field in SPAN_FIELDS})
 
-    def _warnings(self) -> tuple[str, ...]:
-        if self.latest < _COARSE * 1000:
-            return ()
-        spacing = float(np.spacing(self.latest / 1000)) * 1000
-        text = (
-            f"timestamps are {spacing:.0f} ns apart as numbers: this PyTorch (before 2.4) wrote no base time, "
-            "so short kernels are not exact"
-        )
-        return (text,)
+    def _warnings(self, lanes: Ints) -> tuple[str, ...]:
+        found = []
+        if self.latest >= _COARSE * 1000:
+            spacing = float(np.spacing(self.latest / 1000)) * 1000
+            found.append(
+                f"timestamps are {spacing:.0f} ns apart as numbers: this PyTorch (before 2.4) wrote no base time, "
+                "so short kernels are not exact"
+            )
+        devices: Counter[str] = Counter()
+        for (device, _), count in zip(self.streams, np.bincount(lanes, minlength=len(self.streams)), strict=True):
+            devices[str(device)] += int(count)
+        if len(devices) > 1:
+            each = ", ".join(f"{name}: {count} events" for name, count in devices.most_common())
+            found.append(f"several devices in one trace are taken as one GPU ({each}); record one process per GPU")
+        return tuple(found)

@@ -113,7 +113,7 @@ def _figure(prepared: Prepared, report: RankReport, window: Window) -> Figure:
         _fill(axes, place, row, window)
     _shade(axes, prepared, each, window)
     axes.set_yticks(range(len(rows)), [row.title for row in rows])
-    axes.set_ylim(len(rows) - 0.5, -1.1)
+    axes.set_ylim(len(rows) - 0.5, -1.1 if prepared.phases else -0.5)  # room for the phases' names
     axes.set_xlim(0, (window.high - window.low) / _MS)
     axes.set_xlabel("ms since the step's first kernel" if report.on_gpu else "ms since the step's start")
     axes.spines[["top", "right", "left"]].set_visible(False)

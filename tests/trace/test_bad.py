@@ -260,6 +260,13 @@ def test_coarse_timestamps_are_said(tmp_path: Path) -> None:
     assert "250 ns apart" in note
 
 
+def test_several_devices_are_said(tmp_path: Path) -> None:
+    script = one_kernel()
+    script.kernel(GEMM, 0, 10 * US, 5)["pid"] = 3
+    notes = analyse_rank(script.write(tmp_path / "t.json"), Rules()).notes
+    assert any("several devices in one trace are taken as one GPU (1: 1 events, 3: 1 events)" in note for note in notes)
+
+
 def test_no_gpu_events_of_a_gpu_job(tmp_path: Path) -> None:
     script = Script()
     script.step(1, 0, 100)

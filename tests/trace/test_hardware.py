@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_scaleperf.trace.analyse import analyse
+from pytest_scaleperf.trace.gather import read_trace
 from pytest_scaleperf.trace.measures import counts
 from pytest_scaleperf.trace.result import CollectiveReport, TraceReport
 from pytest_scaleperf.trace.rules import Phase, Rules
@@ -57,6 +58,11 @@ def test_symmetric_memory_communicates() -> None:
             assert ("communication", "all_gather") in labels
             assert ("copy", "memcpy ptop") not in labels
             assert {row.label for row in step.rows if row.kind == "compute"} == {"gemm"}
+
+
+def test_a_peer_copy_lies_on_its_stream() -> None:
+    """It does not say its device as kernels do."""
+    assert read_trace(TRACES / "symm-rank0.json.gz").lanes == ("7", "21")
 
 
 def test_pairs_and_all_to_all() -> None:
