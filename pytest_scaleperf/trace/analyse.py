@@ -69,13 +69,18 @@ def _read(paths: Sequence[Path], rules: Rules, processes: int | None) -> list[Ra
         total = sum(path.stat().st_size for path in paths)
     except OSError as error:
         raise TraceError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    workers = min(len(paths), processes or len(os.sched_getaffinity(0)))
+    workers = min(len(paths), processes or _cores())
     work = partial(analyse_rank, rules=rules)
     if workers == 1 or total < _ALONE:
         return [work(path) for path in paths]
     # spawn: the caller may have threads (pytest, tensorboard), and a forked copy of those can hang.
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         return list(pool.map(work, paths))
+
+
+def _cores() -> int:
+    """Cores that this process may use; macOS does not say, and counts all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _numbered(reports: list[RankReport]) -> list[RankReport]:
