@@ -259,6 +259,7 @@ cases:
     samples:
       - {{date: 2026-11-30, session: session, tps: 7.0}}
   {ID}:
+    best: {{mfu: 3.2, peak_memory: 1.234}}
     config: 12345678901e
     fingerprint: f2
     replaced:

@@ -1,9 +1,35 @@
-"""Baselines are what earlier runs measured, one file for each system and suite: read them, and add to them."""
+"""Baselines are what earlier runs measured, one file for each system and suite: read them, add to them, tend them.
+
+``schema`` is what a file may hold, ``read`` reads it, ``contents`` is the file as data that can be changed, ``record``
+adds samples, ``compare`` sets measurements against stored values, ``update`` takes them in and says what changes,
+``scaling`` keeps the efficiencies of larger rungs, ``lock`` keeps other sessions out meanwhile.
+"""
 
 from __future__ import annotations
 
+from pytest_scaleperf.baseline.compare import Measured, Shift, shifts, values_of
 from pytest_scaleperf.baseline.contents import Entry
 from pytest_scaleperf.baseline.read import baseline_value, read_baselines
 from pytest_scaleperf.baseline.record import record_sample, record_samples
+from pytest_scaleperf.baseline.scaling import ScalingBaseline, ScalingSample, read_scaling, record_scaling
+from pytest_scaleperf.baseline.update import Change, Kind, prune, update
 
-__all__ = ["Entry", "baseline_value", "read_baselines", "record_sample", "record_samples"]
+__all__ = [
+    "Change",
+    "Entry",
+    "Kind",
+    "Measured",
+    "ScalingBaseline",
+    "ScalingSample",
+    "Shift",
+    "baseline_value",
+    "prune",
+    "read_baselines",
+    "read_scaling",
+    "record_sample",
+    "record_samples",
+    "record_scaling",
+    "shifts",
+    "update",
+    "values_of",
+]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_scaleperf.baseline.compare import better, values_of
 from pytest_scaleperf.baseline.read import read_file, shared
 from pytest_scaleperf.model import BaselineSample, Fingerprint, Metric
 from pytest_scaleperf.yamlfile import Data, dump
@@ -24,8 +24,8 @@ _HEADER = """\
 class Entry:
     """What is to be stored of one case: samples of one fingerprint, beside the stored ones of that fingerprint.
 
-    With ``replaces`` they take the place of the stored ones even where the fingerprint is the same. ``why``, where
-    given, is the new reason that people read at the case.
+    With ``replaces`` they take the place of the stored ones even where the fingerprint is the same; ``accepted`` says
+    why, where they are worse. ``why``, where given, is the new reason that people read at the case.
     """
 
     case_id: str
@@ -33,14 +33,26 @@ class Entry:
     samples: tuple[BaselineSample, ...]
     why: str = ""
     replaces: bool = False
+    accepted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the file holds of one case. ``best`` is the best that it was since it was last replaced on purpose."""
+
+    fingerprint: Fingerprint
+    samples: tuple[BaselineSample, ...]
+    best: Mapping[Metric, float]
 
 
 @dataclass(slots=True)
 class Contents:
-    """A file's fingerprints and cases as plain data."""
+    """A file's fingerprints, cases and scaling entries as plain data, and whether they were changed."""
 
     fingerprints: dict[str, Any]
     cases: dict[str, Any]
+    scaling: dict[str, Any]
+    changed: bool = False
 
     @classmethod
     def of(cls, path: Path) -> Contents:
@@ -49,19 +61,36 @@ class Contents:
         Raises BaselineError with every fault of the file.
         """
         if not path.exists():
-            return cls({}, {})
+            return cls({}, {}, {})
         data: dict[str, Any] = read_file(path)[0].data
-        return cls(data["fingerprints"], data["cases"])
+        return cls(data["fingerprints"], data["cases"], data.get("scaling", {}))
+
+    def stored(self, case_id: str) -> Stored | None:
+        """The case's fingerprint and samples, or None where it has no entry."""
+        entry = self.cases.get(case_id)
+        if entry is None:
+            return None
+        fingerprint = Fingerprint(**self.fingerprints[entry["fingerprint"]], config=entry["config"])
+        samples = tuple(_sample(raw) for raw in entry["samples"])
+        first = [sample for sample in samples if sample.session == samples[0].session]
+        return Stored(fingerprint, samples, better(_values(entry.get("best", {})), values_of(first)))
 
     def add(self, new: Entry) -> None:
         """Add the entry's samples; samples that they replace are noted in the entry with their date and values."""
         name = self._name(new.fingerprint)
+        before = self.stored(new.case_id)
         entry = self.cases.setdefault(new.case_id, {"samples": []})
-        if entry["samples"]:
-            before = Fingerprint(**self.fingerprints[entry["fingerprint"]], config=entry["config"])
-            if new.replaces or before != new.fingerprint:
-                entry["replaced"] = _replaced(entry["samples"], before, new.fingerprint, new.samples[0].date)
-                entry["samples"] = []
+        if before is not None and (new.replaces or before.fingerprint != new.fingerprint):
+            noted = _noted(before, new)
+            if new.accepted:
+                accepted = {**noted, "session": new.samples[0].session, "why": new.accepted}
+                entry["accepted"] = [*entry.get("accepted", ()), accepted]
+            else:
+                entry["replaced"] = noted
+            entry["samples"] = []
+            entry.pop("best", None)
+            if not new.replaces:
+                _keep_best(entry, before, values_of(new.samples))
         entry.update(
             fingerprint=name,
             config=new.fingerprint.config,
@@ -69,16 +98,35 @@ class Contents:
         )
         if new.why:
             entry["why"] = new.why
+        self.changed = True
+
+    def add_scaling(self, pair_id: str, fingerprint: Fingerprint, sample: dict[str, Data], *, replaces: bool) -> None:
+        """Add a sample of an efficiency, or put it in the place of the stored ones."""
+        name = self._name(fingerprint)
+        entry = self.scaling.setdefault(pair_id, {"samples": []})
+        same = (entry.get("fingerprint"), entry.get("config")) == (name, fingerprint.config)
+        kept = entry["samples"] if same and not replaces else []
+        entry.update(fingerprint=name, config=fingerprint.config, samples=[*kept, sample])
+        self.changed = True
+
+    def keep(self, cases: Collection[str], pairs: Collection[str]) -> None:
+        """Remove every entry that is not named."""
+        unused = [*(self.cases.keys() - set(cases)), *(self.scaling.keys() - set(pairs))]
+        self.cases = {case_id: entry for case_id, entry in self.cases.items() if case_id in cases}
+        self.scaling = {pair_id: entry for pair_id, entry in self.scaling.items() if pair_id in pairs}
+        self.changed = self.changed or bool(unused)
 
     def text(self, suite: str, system: str) -> str:
         """The file's text: sorted, without fingerprints that no entry has."""
-        used = {entry["fingerprint"] for entry in self.cases.values()}
-        parts: tuple[dict[str, Data], ...] = (
+        used = {entry["fingerprint"] for entry in (*self.cases.values(), *self.scaling.values())}
+        parts: list[dict[str, Data]] = [
             {"suite": suite},
             {"system": system},
             {"fingerprints": {name: known for name, known in self.fingerprints.items() if name in used}},
             {"cases": self.cases},
-        )
+        ]
+        if self.scaling:
+            parts.append({"scaling": self.scaling})
         return _HEADER.format(suite=suite, system=system) + "".join(dump(part) for part in parts)
 
     def _name(self, fingerprint: Fingerprint) -> str:
@@ -93,12 +141,29 @@ class Contents:
         return name
 
 
-def _replaced(samples: Sequence[Mapping[str, Any]], before: Fingerprint, after: Fingerprint, date: str) -> Data:
-    values = {metric: [s[metric.value] for s in samples if metric.value in s] for metric in Metric}
-    medians = {metric: statistics.median(found) for metric, found in values.items() if found}
-    differences: dict[str, Data] = {name: [_plain(a), _plain(b)] for name, (a, b) in before.differences(after).items()}
-    noted: dict[str, Data] = {"date": date, "values": rounded(medians)}
-    return {**noted, "differences": differences} if differences else noted
+def _keep_best(entry: dict[str, Any], before: Stored, now: Mapping[Metric, float]) -> None:
+    """What it was at its best, where that is better than what it is now."""
+    best = better(better(before.best, values_of(before.samples)), now)
+    lost = {metric: value for metric, value in best.items() if value != now.get(metric)}
+    if lost:
+        entry["best"] = rounded(lost)
+
+
+def _noted(before: Stored, new: Entry) -> dict[str, Data]:
+    """What stood here before: when it was replaced, its values, and in what the fingerprints differ."""
+    differences = before.fingerprint.differences(new.fingerprint)
+    noted: dict[str, Data] = {"date": new.samples[0].date, "values": rounded(values_of(before.samples))}
+    if differences:
+        noted["differences"] = {name: [_plain(old), _plain(now)] for name, (old, now) in differences.items()}
+    return noted
+
+
+def _sample(raw: Mapping[str, Any]) -> BaselineSample:
+    return BaselineSample(raw["date"], raw["session"], _values(raw), raw.get("sample", 1))
+
+
+def _values(raw: Mapping[str, Any]) -> dict[Metric, float]:
+    return {metric: float(raw[metric.value]) for metric in Metric if metric.value in raw}
 
 
 def _plain_sample(sample: BaselineSample) -> dict[str, Data]:

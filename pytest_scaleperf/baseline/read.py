@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_scaleperf.baseline.schema import BaselineFile, CasePart, FingerprintPart
+from pytest_scaleperf.baseline.compare import values_of
+from pytest_scaleperf.baseline.schema import BaselineFile, CasePart, FingerprintPart, ScalingPart
 from pytest_scaleperf.model import FINGERPRINT_FIELDS, Baseline, BaselineError, BaselineSample, Fingerprint, Metric
-from pytest_scaleperf.yamlfile import Document, Faults, parse
+from pytest_scaleperf.yamlfile import Document, Faults, Loc, parse
 from pytest_scaleperf.yamlfile.schema import check_part, finish
 
 _SHARED_FIELDS = tuple(name for name in FINGERPRINT_FIELDS if name != "config")
@@ -33,8 +33,7 @@ def read_baselines(path: Path) -> dict[str, Baseline]:
 
 def baseline_value(baseline: Baseline, metric: Metric) -> float | None:
     """The median over the samples that have the metric, in its unit; None where none has."""
-    values = [sample.values[metric] for sample in baseline.samples if metric in sample.values]
-    return statistics.median(values) if values else None
+    return values_of(baseline.samples).get(metric)
 
 
 def read_file(path: Path) -> tuple[Document, BaselineFile]:
@@ -55,10 +54,13 @@ def _check(faults: Faults, file: BaselineFile, path: Path) -> None:
         faults.add(("suite",), f"{suite}, as the file is named")
     if file.system != system:
         faults.add(("system",), f"{system}, as the folder is named")
+    known = ", ".join(file.fingerprints) or "there is none"
+    entries: dict[Loc, CasePart | ScalingPart] = {("cases", name): part for name, part in file.cases.items()}
+    entries |= {("scaling", name): part for name, part in file.scaling.items()}
+    for loc, entry in entries.items():
+        if entry.fingerprint not in file.fingerprints:
+            faults.add((*loc, "fingerprint"), f"one of the fingerprints ({known})")
     for case_id, case in file.cases.items():
-        if case.fingerprint not in file.fingerprints:
-            known = ", ".join(file.fingerprints) or "there is none"
-            faults.add(("cases", case_id, "fingerprint"), f"one of the fingerprints ({known})")
         for place, sample in enumerate(case.samples):
             at = ("cases", case_id, "samples", place)
             if not sample.values() and faults.clean(at):

@@ -38,7 +38,7 @@ def record_samples(path: Path, suite: str, system: str, many: Sequence[Entry]) -
     locked or written, and for a sample without values or with one that is not a positive finite number.
     """
     for entry in many:
-        _check(path, entry)
+        check_entry(path, entry.case_id, entry.samples)
     with edited(path, suite, system) as contents:
         for entry in many:
             contents.add(entry)
@@ -46,7 +46,7 @@ def record_samples(path: Path, suite: str, system: str, many: Sequence[Entry]) -
 
 @contextlib.contextmanager
 def edited(path: Path, suite: str, system: str) -> Iterator[Contents]:
-    """The file's contents, to be changed; written when the block ends, and left as it is where the block raises.
+    """The file's contents, to be changed; written when the block ends, if it changed them and did not raise.
 
     Other sessions wait meanwhile. Raises BaselineError as ``record_samples`` does.
     """
@@ -57,16 +57,17 @@ def edited(path: Path, suite: str, system: str) -> Iterator[Contents]:
         with locked(path):
             contents = Contents.of(path)
             yield contents
-            write_atomic(path, contents.text(suite, system))
+            if contents.changed:
+                write_atomic(path, contents.text(suite, system))
     except OSError as error:
         raise BaselineError(f"{path}: expected a file that can be written, found: {error.strerror}") from error
 
 
-def _check(path: Path, entry: Entry) -> None:
-    if not entry.samples:
-        raise BaselineError(f"{path}: {entry.case_id}: expected at least one sample, found none")
-    for sample in entry.samples:
+def check_entry(path: Path, case_id: str, samples: Sequence[BaselineSample]) -> None:
+    """Raise BaselineError unless there is at least one sample, each with values that are positive and finite."""
+    if not samples:
+        raise BaselineError(f"{path}: {case_id}: expected at least one sample, found none")
+    for sample in samples:
         bad = [f"{m} {value}" for m, value in sample.values.items() if not (math.isfinite(value) and value > 0)]
         if bad or not sample.values:
-            found = ", ".join(bad) or "no metric at all"
-            raise BaselineError(f"{path}: {entry.case_id}: expected {POSITIVE}, found {found}")
+            raise BaselineError(f"{path}: {case_id}: expected {POSITIVE}, found {', '.join(bad) or 'no metric at all'}")

@@ -65,6 +65,13 @@ class ReplacedPart(FileModel):
     )
 
 
+class AcceptedPart(ReplacedPart):
+    """What stood here before a worse value was accepted, and why it was."""
+
+    session: Text = Field(description="the session whose values were accepted")
+    why: Text = Field(description="text")
+
+
 class CasePart(FileModel):
     """One case's entry."""
 
@@ -76,6 +83,32 @@ class CasePart(FileModel):
     )
     why: Text = Field(default="", description="text")
     replaced: ReplacedPart | None = Field(default=None, description="a mapping with date, values and differences")
+    best: dict[_MetricName, _Positive] = Field(
+        default_factory=dict, description=f"a mapping from {_METRICS} to numbers"
+    )
+    accepted: list[AcceptedPart] = Field(
+        default_factory=list, description="a list of mappings with date, session, values and why"
+    )
+
+
+class ScalingSamplePart(FileModel):
+    """One session's efficiency, and of which two cases."""
+
+    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    session: Text = Field(description="the session's name")
+    efficiency: _Positive = Field(description="a number more than 0: tokens/s per GPU, larger rung over smaller one")
+    upper: Text = Field(description="the case of the larger rung")
+    lower: Text = Field(description="the case of the smaller rung")
+
+
+class ScalingPart(FileModel):
+    """One pair of rungs."""
+
+    fingerprint: Text = Field(description="the name of one of the fingerprints")
+    config: Text = Field(description="the digest of the configurations of all cases of the pair, as text")
+    samples: list[ScalingSamplePart] = Field(min_length=1, description="a list of samples, at least one")
+    tolerance: Fraction | None = Field(default=None, description=FRACTION)
+    why: Text = Field(default="", description="text")
 
 
 class BaselineFile(FileModel):
@@ -85,3 +118,6 @@ class BaselineFile(FileModel):
     system: Name = Field(description="the system's name")
     fingerprints: dict[Text, FingerprintPart] = Field(description="a mapping from names to fingerprints")
     cases: dict[Text, CasePart] = Field(description="a mapping from case ids to entries")
+    scaling: dict[Text, ScalingPart] = Field(
+        default_factory=dict, description="a mapping from pairs of rungs to entries"
+    )

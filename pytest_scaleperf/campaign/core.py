@@ -191,23 +191,21 @@ class Campaign:
                 return verdict
 
     def _with_baseline(self, run: CaseRun) -> CaseRun:
-        """Store what each launch measured where no baseline was, or beside the samples that it agrees with.
+        """Store what each launch measured where no baseline was, or take it in where it does not make that worse.
 
-        A run that is slower than the stored one is never stored, of whatever fingerprint that was; a faster one takes
-        the place of the stored samples, which it would else only be mixed with.
+        A case whose outcome alone was judged needs no baseline.
         """
         verdict = run.verdict
         new = verdict.decision in (Decision.NO_BASELINE, Decision.FINGERPRINT_MISMATCH)
-        slower = any(m.decision is Decision.REGRESSION for m in verdict.metrics)
-        lacking = any(m not in s["measurement"]["values"] for m in self.system.judge for s in run.samples)
-        if not verdict.metrics:  # its outcome alone was judged: such a case needs no baseline
+        bands = {m.metric: m.tolerance for m in verdict.metrics if m.tolerance is not None}
+        if not bands or run.replayed or not (new or verdict.decision.is_pass):
             return run
-        if lacking or slower or run.replayed or not (new or verdict.decision.is_pass):
-            return run
-        stale = verdict.decision is Decision.IMPROVEMENT
-        entry = baselines.Entry(run.case.id, run.fingerprint, self._recorded(run.samples), replaces=stale)
         path = self._baseline_path(run.case.suite)
-        baselines.record_samples(path, run.case.suite.name, self.system.name, [entry])
+        measured = baselines.Measured(run.case.id, run.fingerprint, self._recorded(run.samples), bands)
+        [change] = baselines.update(path, [measured])
+        if change.kind is baselines.Kind.REFUSED:
+            note = f"not recorded: {change.reason}; `scaleperf baselines update --accept-regression WHY` takes it"
+            return dataclasses.replace(run, verdict=dataclasses.replace(verdict, notes=(*verdict.notes, note)))
         if not new:
             return run
         text = f"recorded, not judged: baseline written to {path}; run again without --record-baselines"
