@@ -36,10 +36,11 @@ def main() -> None:
         refuse(f"torchtitan needs the module {exc.name}, which is not installed in {sys.executable}: {_INSTALL}")
     generation.install(cpu=on_cpu)
     trainer = generation.TRAINER
-    phases.install(trainer, generation.is_profiling)
-    rank_file.install(trainer, cpu=on_cpu, device_name=cpu.name if on_cpu else _accelerator_name)
     trials.install_fault(trainer, fault)
     trials.install_slowdown(trainer, slowdown)
+    phases.install(trainer, generation.is_profiling)
+    device_name = cpu.name if on_cpu else _accelerator_name
+    rank_file.install(trainer, cpu=on_cpu, device_name=device_name, is_profiling=generation.is_profiling)
     generation.run()
 
 

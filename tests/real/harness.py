@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
@@ -78,17 +80,18 @@ def run(case: Case, folder: Path, *, extra: Mapping[str, str] | None = None, reh
         python=python,
         base_env=interpreters.environment(python, **(extra or {})),
     )
-    done = subprocess.run(
-        built.argv,
-        env=dict(built.env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    (folder / "stdout.log").write_text(done.stdout, encoding="utf-8")
-    return Ended(case, done.returncode, _COLOUR.sub("", done.stdout), folder)
+    path = folder / "stdout.log"
+    with path.open("wb") as log:
+        job = subprocess.Popen(
+            built.argv, env=dict(built.env), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            code = job.wait(timeout=SECONDS)
+        finally:
+            if job.poll() is None:  # torchrun and its ranks are one group
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+    return Ended(case, code, _COLOUR.sub("", path.read_text(encoding="utf-8")), folder)
 
 
 def check_trained(ended: Ended) -> None:
@@ -111,5 +114,8 @@ def check_trained(ended: Ended) -> None:
     for facts in files.values():
         assert 1e9 < facts["matmul_flops"] < 1e13
         assert 1e9 < facts["matmul_flops_after"] < 1e13
+        samples = facts["matmul_samples"]
+        assert 1e9 < samples["before"] < 1e13
+        assert 1e9 < samples["after"] < 1e13
         assert facts["software"]["torchtitan"].startswith(ended.case.suite.trainer.dialect)
         assert facts["device"]

@@ -27,6 +27,7 @@ def test_fsdp_without_recomputation(plain: harness.Ended) -> None:
     harness.check_trained(plain)
     assert plain.says("Applied FSDP to the model")
     assert not plain.says("activation checkpointing")
+    assert list(plain.ranks()[0]["matmul_samples"]["steps"]) == ["1", "2", "3", "4"]
     assert plain.says("[rank0]:[scaleperf] no accelerator here: torchtitan trains on the CPU")
 
 
@@ -49,6 +50,7 @@ def test_full_recomputation_accumulation_and_a_trace(tmp_path: Path) -> None:
     assert phases[0]["scaleperf.forward"] == 2
     assert phases[0]["scaleperf.backward"] > 2, "the loss runs a backward of its own for each chunk"
     assert phases[0]["scaleperf.optimizer"] == 1
+    assert ended.ranks()[0]["matmul_samples"]["steps"] == {}, "no matmul of ours stands in a trace"
 
 
 def test_fsdp_times_dp_on_four_ranks(tmp_path: Path) -> None:
