@@ -132,7 +132,7 @@ def _collect(paths: list[Path]) -> tuple[Files, list[EventFile]]:
             ranks += inside.ranks
         elif not path.exists():
             _refuse(f"no such file or directory: {path}")
-        elif is_event_file(path):
+        elif is_event_file(path.name):
             events.append(path)
         elif path.suffix == ".json" and (dump := read_dump(path)) is not None:
             dumps.append(dump)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import secrets
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,50 @@ from pytest_scaleperf.model import Decision, Evidence, Fingerprint, LaunchError
 
 SCHEMA = 1
 _SESSIONS = "sessions"
+_RECORDS = "records"
+
+
+class Syncer:
+    """Brings written files to the disk in the background, so that a power cut takes a second's results at most.
+
+    A record is whole as soon as it has its name: it survives the end of this process, however it ends. Only a power
+    cut could still empty it; an emptied record is no evidence and its case runs again. Waiting for the disk in
+    every case costs 0.3 to 5 ms on a local disk, more on shared storage.
+    """
+
+    def __init__(self, every: float = 1.0) -> None:
+        self._every = every
+        self._pending: list[Path] = []
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, path: Path) -> None:
+        """Have this file on the disk soon."""
+        self._pending.append(path)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="scaleperf-sync", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Return once everything that was added is on the disk."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._sync()
+
+    def _work(self) -> None:
+        while not self._closing.wait(self._every):
+            self._sync()
+
+    def _sync(self) -> None:
+        taken, self._pending = self._pending, []
+        for path in taken:
+            with contextlib.suppress(OSError):  # moved away or unreadable: nothing that could be made durable
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
 
 
 @dataclass(slots=True)
@@ -26,6 +72,7 @@ class SessionFolder:
     id: str
     resumed: bool
     _lock: int
+    _syncer: Syncer = field(default_factory=Syncer)
 
     @classmethod
     def create(cls, run_dir: Path, about: Mapping[str, Any]) -> SessionFolder:
@@ -36,7 +83,7 @@ class SessionFolder:
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         path = run_dir / _SESSIONS / name
         try:
-            path.mkdir(parents=True)
+            (path / _RECORDS).mkdir(parents=True)
             _ignore_in_git(run_dir)
             lock = _lock(path)
             write_json(path / "session.json", {"schema": SCHEMA, "session": name, "started": time.time(), **about})
@@ -63,46 +110,47 @@ class SessionFolder:
     def attempt_folder(self, case_id: str) -> Path:
         """A new, empty folder for one launch of a case: ``cases/<id>/<n>``."""
         parent = self.path / "cases" / case_id
-        parent.mkdir(parents=True, exist_ok=True)
         number = 1
         while True:
+            folder = parent / str(number)
             try:
-                (parent / str(number)).mkdir()
+                folder.mkdir()
+            except FileNotFoundError:
+                parent.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
                 number += 1
             else:
-                return parent / str(number)
+                return folder
 
     def write(self, case_id: str, record: Mapping[str, Any]) -> Path:
         """Write a case's record under a new name; an earlier one of the same session stays beside it."""
-        folder = self.path / "records"
-        folder.mkdir(exist_ok=True)
+        folder = self.path / _RECORDS
         path = folder / f"{case_id}.json"
         number = 1
         while path.exists():
             number += 1
             path = folder / f"{case_id}.{number}.json"
         write_json(path, {"schema": SCHEMA, "session": self.id, "case": case_id, **record})
+        self._syncer.add(path)
         return path
 
     def latest(self, case_id: str) -> Mapping[str, Any] | None:
         """The newest record of a case in this session, or None."""
-        return _latest(self.path / "records", case_id)
+        return _latest(self.path / _RECORDS, case_id)
 
     def close(self) -> None:
-        """Give the session's lock back."""
+        """Wait for the disk, and give the session's lock back."""
+        self._syncer.close()
         os.close(self._lock)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON file so that a reader sees either nothing or all of it, even after a power cut."""
+    """Write a JSON file so that a reader sees either nothing or all of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     text = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     try:
         with temporary.open("wb") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -118,7 +166,7 @@ def session_names(run_dir: Path) -> list[str]:
 def evidence(run_dir: Path, case_id: str) -> Iterator[Evidence]:
     """Every readable earlier verdict of a case, newest first; a record that cannot be read is no evidence."""
     for name in reversed(session_names(run_dir)):
-        folder = run_dir / _SESSIONS / name / "records"
+        folder = run_dir / _SESSIONS / name / _RECORDS
         record = _latest(folder, case_id)
         found = None if record is None else _evidence_of(case_id, record, str(folder / f"{case_id}.json"))
         if found is not None and found.decision is not Decision.SKIPPED:

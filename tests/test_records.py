@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -75,14 +76,37 @@ def test_attempts_get_new_folders(session: records.SessionFolder) -> None:
 
 
 def test_no_half_written_record_is_ever_seen(session: records.SessionFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_descriptor: int) -> None:
+    def full(_self: Path, _target: object) -> Path:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space"):
         write(session)
     assert session.latest("a") is None
     assert list((session.path / "records").iterdir()) == []
+
+
+def test_records_are_synced_soon_and_all_of_them_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    syncer = records.Syncer(every=0.01)
+    (tmp_path / "first").write_text("1")
+    syncer.add(tmp_path / "first")
+    deadline = time.monotonic() + 10
+    while not synced:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (tmp_path / "last").write_text("2")
+    syncer.add(tmp_path / "last")
+    syncer.add(tmp_path / "gone")
+    syncer.close()
+    assert synced == ["first", "last"]
 
 
 def test_resume_takes_the_latest_and_refuses_a_running_one(session: records.SessionFolder) -> None:

@@ -109,6 +109,7 @@ class Campaign:
     verdicts: dict[str, Decision] = field(default_factory=dict)
     launched: int = 0
     _environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    _cwd: Path = field(default_factory=Path.cwd)
     _software: dict[str, software.Software] = field(default_factory=dict)
     _ladders: dict[str, Ladder] = field(default_factory=dict)
     _dialects: dict[tuple[str, Path], dialect.Dialect] = field(default_factory=dict)
@@ -248,12 +249,11 @@ class Campaign:
             python=_python(case.suite),
             base_env=self._environment,
         )
-        command.write_script(folder, built, Path.cwd())
         spec = LaunchSpec(
             job_name=f"{self.session.id}.{case.id}",
             argv=built.argv,
             env=built.env,
-            cwd=Path.cwd(),
+            cwd=self._cwd,
             output=log,
             resources=Resources(case.gpus, self.system.gpus_per_node),
         )
@@ -261,6 +261,7 @@ class Campaign:
         self.launched += 1
         job = self.launcher.submit(spec)
         try:
+            command.write_script(folder, built, self._cwd)  # while the job starts
             result = watch(job, case, log, progress)
         except BaseException:
             # Ctrl-C, SIGTERM or a fault of ours: the job must not outlive the case.

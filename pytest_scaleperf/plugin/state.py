@@ -92,6 +92,8 @@ class State:
 
     def arm(self) -> None:
         """Let SIGTERM and SIGHUP end the session in order, so that jobs are ended and reports are written."""
+        # What was collected lives to the end: at 2,000 cases a seventh of the time went into looking through it.
+        gc.freeze()
         for number in (signal.SIGTERM, signal.SIGHUP):
             with contextlib.suppress(ValueError):  # not the main thread: whoever runs us there handles signals
                 self._signals[number] = signal.signal(number, _end_session)
@@ -99,6 +101,7 @@ class State:
     def close(self) -> None:
         """End whatever still runs; may be called again."""
         self.resume_collector()
+        gc.unfreeze()
         for number, handler in self._signals.items():
             signal.signal(number, handler)
         self._signals.clear()

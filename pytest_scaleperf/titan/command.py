@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -222,11 +223,12 @@ def write_script(run_dir: Path, command: Command, cwd: Path) -> Path:
     words += [_quote(argument, run_dir) for argument in command.argv]
     lines.append(" \\\n".join(f"  {word}" for word in words))
     path = run_dir / SCRIPT
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    path.chmod(0o755)
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o755), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
     return path
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_secret(name: str, value: str) -> bool:
     return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
 

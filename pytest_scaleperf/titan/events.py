@@ -68,9 +68,9 @@ class Events:
         return [(rank, found[step][tag]) for rank, found in self.ranks.items() if tag in found.get(step, {})]
 
 
-def is_event_file(path: Path) -> bool:
+def is_event_file(name: str) -> bool:
     """Whether a file's name is that of an event file."""
-    return _NAMES in path.name
+    return _NAMES in name
 
 
 def read_events(paths: Iterable[Path]) -> Events:

@@ -28,6 +28,7 @@ _OVER_RANKS: Mapping[str, Callable[[list[float]], float]] = {
     "grad_norm": statistics.median_low,
 }
 _FIELDS = (*_OVER_RANKS, "loss")
+_NAMES = frozenset(_FIELDS)
 _TAGS_OF = {name: [tag for tag, field in TAGS.items() if field == name] for name in _FIELDS}
 # The console rounds tps to 1 and memory to 0.01; anything further apart is another run.
 _TPS_ROUNDING = 0.51
@@ -148,6 +149,8 @@ def _same_attempt(
 def _one_step(
     step: int, printed: Sequence[Sample], events: Events, *, pipeline: bool
 ) -> tuple[StepSample, dict[str, Source]]:
+    if len(printed) == 1 and not events.ranks:
+        return _alone(step, printed[0], pipeline=pipeline)
     fields: dict[str, Any] = {}
     sources: dict[str, Source] = {}
     ranks = len(printed)
@@ -163,6 +166,18 @@ def _one_step(
                 fields["tps_min"] = min(values)
         ranks = max(ranks, len(told))
     return StepSample(step=step, ranks=ranks, **fields), sources
+
+
+def _alone(step: int, sample: Sample, *, pipeline: bool) -> tuple[StepSample, dict[str, Source]]:
+    """The same for one rank on the console and nothing else: most short logs, and nothing to merge."""
+    fields: dict[str, Any] = {}
+    for name in _FIELDS:
+        value = getattr(sample, name)
+        if value is not None and (known := _meaningful(name, (value,), pipeline=pipeline)):
+            fields[name] = known[0]
+    if "tps" in fields:
+        fields["tps_min"] = fields["tps"]
+    return StepSample(step=step, **fields), dict.fromkeys(fields.keys() & _NAMES, Source.CONSOLE)
 
 
 def _meaningful(name: str, values: Sequence[float | None], *, pipeline: bool) -> list[float]:

@@ -60,17 +60,19 @@ def find_files(run_dir: Path) -> Files:
     ``*.out``, ``*.err``, ``log.txt`` and event file below it.
     """
     ours = run_dir / "stdout.log"
-    logs: list[Path] = [ours] if ours.is_file() else []
+    is_ours = ours.is_file()
+    logs: list[Path] = [ours] if is_ours else []
     events: list[Path] = []
+    ranks: list[Path] = []
     for folder, names, files in os.walk(run_dir):
         names[:] = sorted(name for name in names if name not in _NOT_LOGS)
         for name in sorted(files):
-            path = Path(folder, name)
-            if is_event_file(path):
-                events.append(path)
-            elif not ours.is_file() and (path.suffix in _LOG_SUFFIXES or name in _LOG_NAMES):
-                logs.append(path)
-    ranks = sorted((run_dir / "ranks").glob("rank*.json")) if (run_dir / "ranks").is_dir() else []
+            if is_event_file(name):
+                events.append(Path(folder, name))
+            elif not is_ours and (Path(name).suffix in _LOG_SUFFIXES or name in _LOG_NAMES):
+                logs.append(Path(folder, name))
+        if folder == str(run_dir) and "ranks" in names:
+            ranks = sorted((run_dir / "ranks").glob("rank*.json"))
     return Files(tuple(logs), tuple(events), tuple(ranks))
 
 
