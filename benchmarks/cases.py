@@ -118,7 +118,12 @@ def project(folder: Path, cases: int) -> None:
 
 def pytest_command(*args: str) -> list[str]:
     """Pytest of this interpreter without plugins that have nothing to do with it."""
-    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *args]
+    off = [
+        word
+        for name in ("cacheprovider", "xdist", "anyio", "hypothesispytest", "typeguard")
+        for word in ("-p", f"no:{name}")
+    ]
+    return [sys.executable, "-m", "pytest", "-q", *off, *args]
 
 
 def store_baselines(folder: Path, base: list[str]) -> None:
