@@ -302,11 +302,15 @@ AXES = (*sorted(_LAYOUT_AXES), "activation_checkpoint", "local_batch", "global_b
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """All cases of one GPU count, and what opens them (None: the lowest rung, always open)."""
+    """All cases of one GPU count, and what opens them (None: the lowest rung, always open).
+
+    ``scaling`` is the tolerance, as a fraction, of its efficiency against the rungs below; None: not tested.
+    """
 
     gpus: int
     requires: Requirement | None
     cases: tuple[Case, ...]
+    scaling: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

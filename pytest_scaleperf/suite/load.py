@@ -13,7 +13,7 @@ from pytest_scaleperf.suite.expand import Configuration, expand
 from pytest_scaleperf.suite.identity import base_id, distinct_ids
 from pytest_scaleperf.suite.ladder import Ladder
 from pytest_scaleperf.suite.layouts import LAYOUT_AXES
-from pytest_scaleperf.suite.schema import LimitsPart, MeasurePart, RungPart, SuiteFile, TrainerPart
+from pytest_scaleperf.suite.schema import LimitsPart, MeasurePart, RungPart, ScalingPart, SuiteFile, TrainerPart
 from pytest_scaleperf.yamlfile import Faults, Loc, parse
 from pytest_scaleperf.yamlfile.schema import FileModel, check_part
 
@@ -36,6 +36,7 @@ class _Level:
     requires: Requirement | None
     configurations: list[Configuration]
     faulty: bool = False
+    scaling: float | None = None
 
 
 def load_suites(folder: Path) -> tuple[Suite, ...]:
@@ -77,6 +78,7 @@ def load_suite(path: Path) -> Suite:
     )
     # A suite with a part that is not known goes no further than this function: it carries the search for faults.
     levels = _levels(faults, 1 if head is None else head.sequence)
+    _add_scaling(faults, levels, None if head is None else head.scaling)
     rungs = tuple(_rung(faults, suite, level) for level in sorted(levels, key=lambda level: level.gpus))
     object.__setattr__(suite, "rungs", rungs)  # cases and suite refer to each other: one of them has to come first
     _check_gates(faults, suite, levels)
@@ -164,9 +166,30 @@ def _levels(faults: Faults, sequence: int) -> list[_Level]:
         if requires != level.requires and not level.faulty:
             line = faults.document.line(level.loc)
             faults.add((*loc, "requires"), f"the same as in the entry of {part.gpus} GPUs in line {line}")
+        if part.scaling is not None:
+            _set_scaling(faults, level, part.scaling, loc)
         level.configurations += expand(faults, part, loc, sequence)
         level.faulty = level.faulty or not faults.clean(loc)
     return list(levels.values())
+
+
+def _set_scaling(faults: Faults, level: _Level, part: ScalingPart, loc: Loc) -> None:
+    if level.requires is None:
+        faults.add((*loc, "scaling"), "a rung with requires: there is nothing below that it could be compared with")
+    elif level.scaling not in (None, part.tolerance):
+        faults.add((*loc, "scaling"), f"the same as in the other entry of {level.gpus} GPUs, {level.scaling:g}")
+    level.scaling = part.tolerance
+
+
+def _add_scaling(faults: Faults, levels: Sequence[_Level], part: ScalingPart | None) -> None:
+    """Give the suite's tolerance to every rung that has something below it and none of its own."""
+    if part is None:
+        return
+    above = [level for level in levels if level.requires is not None]
+    if not above and not any(level.faulty for level in levels):
+        faults.add(("scaling",), "a ladder in which at least one rung has requires")
+    for level in above:
+        level.scaling = part.tolerance if level.scaling is None else level.scaling
 
 
 def _check_rest(faults: Faults, raw: dict[str, Any], loc: Loc, sequence: int) -> None:
@@ -195,7 +218,7 @@ def _rung(faults: Faults, suite: Suite, level: _Level) -> Rung:
         Case(name, suite, level.gpus, c.layout, c.activation_checkpoint, c.batch, c.expect)
         for name, c in zip(ids, found, strict=True)
     )
-    return Rung(level.gpus, level.requires, tuple(cases))
+    return Rung(level.gpus, level.requires, tuple(cases), level.scaling)
 
 
 def _add_duplicates(faults: Faults, configurations: Sequence[Configuration], ids: Sequence[str]) -> None:

@@ -73,6 +73,7 @@ class SuiteFile(FileModel):
     compare_across: Annotated[list[Annotated[str, AfterValidator(_field_name)]], different] = Field(
         default_factory=list, description=_FIELDS
     )
+    scaling: ScalingPart | None = Field(default=None, description="a mapping with tolerance")
     sequence: Count = Field(description="a whole number of tokens, at least 1")
     ladder: list[Part] = Field(min_length=1, description="a list of rungs, at least one")
 
@@ -120,6 +121,12 @@ class RequiresPart(FileModel):
     same: Annotated[list[Annotated[str, AfterValidator(_axis_name)]], different] = Field(description=_AXES)
 
 
+class ScalingPart(FileModel):
+    """How far the efficiency against smaller rungs may be from its baseline."""
+
+    tolerance: Fraction = Field(description=FRACTION)
+
+
 class AxesPart(FileModel):
     """Values of the axes; a single value is a list of one. Left out is None."""
 
@@ -146,6 +153,7 @@ class RungPart(AxesPart):
 
     gpus: Count = Field(description="a whole number of GPUs, at least 1")
     requires: RequiresPart | None = Field(default=None, description="a mapping with gpus and same")
+    scaling: ScalingPart | None = Field(default=None, description="a mapping with tolerance")
     expect: Expect = Field(default=Outcome.COMPLETED, description=_OUTCOMES)
     exclude: list[AxesPart] = Field(default_factory=list, description="a list of mappings from axes to values")
     include: list[IncludePart] = Field(default_factory=list, description="a list of mappings, one for each case")
