@@ -18,6 +18,7 @@ from pytest_scaleperf.titan.answer import Given, answer, tokens_per_step_per_gpu
 from pytest_scaleperf.titan.events import EventFile, is_event_file, read_dump
 from pytest_scaleperf.titan.observe import Files, Run, find_files, read_run
 from pytest_scaleperf.titan.signatures import End
+from pytest_scaleperf.trace.command import trace_app
 
 app = typer.Typer(
     name="scaleperf",
@@ -29,6 +30,9 @@ app = typer.Typer(
 
 _UNREADABLE = 2
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+app.add_typer(trace_app, name="trace")
 
 
 @app.callback()
