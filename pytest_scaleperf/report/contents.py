@@ -23,6 +23,9 @@ from pytest_scaleperf.model import (
 )
 
 SECONDS_PER_HOUR = 3600.0
+MAX_AGE_HOURS = 18.0
+"""How long before the newest entry a session may have ended to be of this report's time: long enough for the stages of
+one night's ladder, and short enough that the night before is history."""
 
 
 class JUnitState(StrEnum):
@@ -55,8 +58,8 @@ class Launch:
 class Attempt:
     """One test in one JUnit file, with everything that the file says of it.
 
-    ``time`` is when its suite began, in seconds since 1970 (None: not said). ``case_id`` is None for a test that
-    is no case of ours.
+    ``time`` and ``until`` are when its suite began and ended, in seconds since 1970 (None: not said). ``case_id`` is
+    what the file says, or the text in the name's brackets: a test that is no case of ours may have one too.
     """
 
     where: str
@@ -65,9 +68,13 @@ class Attempt:
     state: JUnitState
     message: str
     time: float | None
-    seconds: float
+    until: float | None
     case_id: str | None = None
     properties: tuple[tuple[str, str], ...] = ()
+
+    def ran_at(self, moment: float) -> bool:
+        """True where its suite was running at that moment, in seconds since 1970."""
+        return self.time is not None and self.until is not None and self.time <= moment <= self.until
 
     def said(self, name: str) -> str | None:
         """The last value of a property, or None."""
@@ -155,11 +162,11 @@ def is_failing(decision: Decision) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CaseHistory:
-    """A case: the entry that counts, those before it (oldest first), and how many of all are of this report's time."""
+    """A case: the entry that counts, all others (oldest first), and those of this report's time, with it."""
 
     now: Entry
     earlier: tuple[Entry, ...]
-    attempts: int = 1
+    recent: tuple[Entry, ...]
 
     @property
     def system(self) -> str:
@@ -207,9 +214,9 @@ class Fault:
 class Report:
     """Everything that the pages show.
 
-    ``cases`` have an entry of this report's time, the ``max_age`` seconds up to the newest entry; ``older`` have only
-    earlier ones. ``others`` are failed tests of the JUnit files that are no cases. ``gpu_seconds`` counts the entries
-    of this report's time, ``all_gpu_seconds`` all.
+    ``cases`` have an entry of this report's time: of the sessions that ended at most ``max_age`` seconds before the
+    newest entry; ``older`` have only earlier ones. ``others`` are failed tests of the JUnit files that are no cases.
+    ``gpu_seconds`` counts the entries of this report's time, ``all_gpu_seconds`` all.
     """
 
     cases: tuple[CaseHistory, ...]

@@ -24,7 +24,7 @@ def figure(value: float) -> str:
 
 def change(fraction: float) -> str:
     """A difference from something, signed, in per cent: ``-1.4%``."""
-    return f"{fraction:+.1%}"
+    return f"{round(fraction, 3) + 0.0:+.1%}"  # adding 0.0: no "-0.0%"
 
 
 def percent(value: float) -> str:
@@ -33,8 +33,12 @@ def percent(value: float) -> str:
 
 
 def hours(seconds: float) -> str:
-    """Seconds as hours: ``1,536 h``, ``0.02 h``."""
-    return f"{figure(round(seconds / _SECONDS_PER_HOUR, 4))} h" if seconds else "0 h"
+    """Seconds as hours, without the unit: ``1,536``, ``12.5``, ``0.021``."""
+    value = seconds / _SECONDS_PER_HOUR
+    if not value:
+        return "0"
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 3  # noqa: PLR2004 - more digits would say nothing
+    return f"{value:,.{decimals}f}"
 
 
 def moment(seconds: float) -> str:

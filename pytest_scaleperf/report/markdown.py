@@ -1,0 +1,231 @@
+"""The report as Markdown for a merge request: small enough for a comment whatever the number of cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from pytest_scaleperf.model import Decision, Metric, MetricVerdict
+from pytest_scaleperf.report import views
+from pytest_scaleperf.report.contents import Entry, Report
+from pytest_scaleperf.report.escape import code, markdown
+from pytest_scaleperf.report.numbers import change, counted, figure, hours, moment, percent
+
+MOST_BYTES = 60_000
+"""A comment of GitHub holds 65,536 characters; GitLab's holds more."""
+
+_HEAD, _CHANGED, _LADDER, _NOT_RUN, _LOGS, _ALL, _SESSIONS = 4_000, 19_000, 8_000, 8_000, 9_000, 8_000, 2_000
+_REASON = 160
+_LONG_REASON = 400
+_NAMES = 6
+
+
+def render(report: Report) -> str:
+    """The whole report; fewer than ``MOST_BYTES`` bytes."""
+    parts = [
+        _headline(report),
+        _changed(report),
+        _ladder(report),
+        _not_run(report),
+        _logs(report),
+        _all_cases(report),
+        _sessions(report),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _headline(report: Report) -> str:
+    red = sum(1 for case in report.cases if case.now.is_red)
+    title = f"{red} of {counted(len(report.cases), 'case')} red" if red else f"{counted(len(report.cases), 'case')}"
+    verdicts = ", ".join(f"{number} {word}" for word, number in views.summary(report))
+    unit = "rank-hours on a CPU" if report.measures_cpu else "GPU-hours"
+    spent = hours(report.gpu_seconds)
+    text = [
+        f"## scaleperf: {title}",
+        f"{verdicts}. {spent} {unit} spent. Newest record: {moment(report.newest)}.",
+    ]
+    if report.measures_cpu:
+        text.append("**This measures a CPU, not a GPU**: speeds that hold on no other machine.")
+    problems = [f"could not be read: {code(f.where)}: {markdown(f.why, _REASON)}" for f in report.faults]
+    problems += [
+        f"test {code(t.name)} {t.state}: {markdown(t.message, _REASON)} ({code(t.where)})" for t in report.others
+    ]
+    if problems:
+        text.append("\n".join(_fitting(("- **" + p.replace(": ", ":** ", 1) for p in problems), _HEAD - 1_000)))
+    return "\n\n".join(text)
+
+
+def _changed(report: Report) -> str:
+    cases = views.changed(report)
+    first = len(views.first_measured(report))
+    unjudged = f"\n\n{counted(first, 'case')} measured and not judged: there was no baseline to hold." if first else ""
+    if not cases:
+        return f"### What changed\n\nNothing: every judged case is inside its band.{unjudged}"
+    titles = ("case", "verdict", *(f"{m} {m.unit}" for m in views.COLUMNS), "before", "why")
+    rows = [
+        (
+            code(case.id),
+            markdown(case.now.verdict),
+            *(_cell(m) for _, m in views.metrics(case.now)),
+            markdown(views.before(case)),
+            code(_why(case.now), _REASON),
+        )
+        for case in cases
+    ]
+    return "### What changed\n\n" + _table(titles, "llrrrll", rows, _CHANGED) + unjudged
+
+
+def _ladder(report: Report) -> str:
+    titles = (
+        "suite",
+        "CPU ranks" if report.measures_cpu else "GPUs",
+        "best configuration",
+        f"TPS {Metric.TPS.unit}",
+        "MFU %",
+        "peak memory",
+        "TPS to rung below",
+        "to first rung",
+        "verdict",
+        "launched",
+        "rank-hours" if report.measures_cpu else "GPU-hours",
+    )
+    rows = [_step(step) for step in views.ladder(report)]
+    return "### The ladder: the optimum of each rung\n\n" + _table(titles, "lrlrrrrrlrr", rows, _LADDER)
+
+
+def _step(step: views.Step) -> tuple[str, ...]:
+    best = None if step.best is None else step.best.now
+    return (
+        code(step.suite),
+        f"{step.gpus:,}",
+        ("nothing completed" if step.launched else "not run") if best is None else markdown(views.configuration(best)),
+        "-" if best is None else _value(best.value(Metric.TPS)),
+        "-" if best is None else _value(best.value(Metric.MFU)),
+        "-" if best is None else memory(best),
+        "-" if step.below is None else change(step.below),
+        "-" if step.first is None else change(step.first),
+        "-" if best is None else markdown(best.verdict),
+        f"{step.launched} of {len(step.cases)}",
+        hours(step.gpu_seconds),
+    )
+
+
+def memory(entry: Entry) -> str:
+    """Peak memory in GiB and as a share of the device, and allocation retries: ``129.7 GiB, 92.7%``."""
+    parts = []
+    gib = entry.value(Metric.PEAK_MEMORY)
+    if gib is not None:
+        parts.append(f"{figure(gib)} GiB")
+    if entry.memory_pct is not None:
+        parts.append(percent(entry.memory_pct))
+    if entry.alloc_retries:
+        parts.append(counted(entry.alloc_retries, "retry", "retries"))
+    return ", ".join(parts) or "-"
+
+
+def _not_run(report: Report) -> str:
+    groups = views.not_run(report)
+    if not groups:
+        return ""
+    rows = [
+        (
+            f"{len(group.cases):,}",
+            ("**error**: " if group.is_error else "") + markdown(group.reason, _REASON * 2),
+            ", ".join(code(case.id) for case in group.cases[:_NAMES])
+            + (f" and {len(group.cases) - _NAMES:,} more" if len(group.cases) > _NAMES else ""),
+        )
+        for group in groups
+    ]
+    total = sum(len(group.cases) for group in groups)
+    return _folded(f"Not run: {counted(total, 'case')}", _table(("cases", "why", "which"), "rll", rows, _NOT_RUN))
+
+
+def _logs(report: Report) -> str:
+    lines = []
+    for case in views.changed(report):
+        entry = case.now
+        if not entry.is_red:
+            continue
+        text = f"- {code(case.id)}: {code(_why(entry), _LONG_REASON)}"
+        if entry.launches:
+            folder = PurePath(entry.launches[-1].folder)
+            text += f"; log {code(str(folder / 'stdout.log'))}; repeat {code(str(folder / 'command.sh'))}"
+        lines.append(text)
+    return _folded("Reasons, logs and scripts of the red cases", "\n".join(_fitting(lines, _LOGS))) if lines else ""
+
+
+def _all_cases(report: Report) -> str:
+    titles = ("case", "verdict", *(f"{m} {m.unit}" for m in views.COLUMNS), "memory %", "retries")
+    rows = [
+        (
+            code(case.id),
+            markdown(case.now.verdict),
+            *(_cell(m) for _, m in views.metrics(case.now)),
+            "-" if case.now.memory_pct is None else percent(case.now.memory_pct),
+            "-" if case.now.alloc_retries is None else str(case.now.alloc_retries),
+        )
+        for case in report.cases
+        if case.now.times
+    ]
+    if not rows:
+        return ""
+    return _folded(f"Every launched case ({len(rows):,})", _table(titles, "llrrrrr", rows, _ALL))
+
+
+def _sessions(report: Report) -> str:
+    current = [session for session in reversed(report.sessions) if session.is_current]
+    lines = [
+        f"- {code(s.name)}{'' if s.started is None else ' from ' + moment(s.started)}: "
+        f"{counted(s.cases, 'case')} launched, {hours(s.gpu_seconds)} GPU-hours"
+        for s in current
+    ]
+    if len(report.sessions) > len(current):
+        older = counted(len(report.sessions) - len(current), "older session")
+        lines.append(f"- {older} as history, {hours(report.all_gpu_seconds - report.gpu_seconds)} GPU-hours")
+    if report.older:
+        lines.append(f"- {counted(len(report.older), 'case')} with older records only; not in this report")
+    if not lines:
+        return ""
+    return _folded(f"{counted(len(current), 'session')}", "\n".join(_fitting(lines, _SESSIONS)))
+
+
+def _why(entry: Entry) -> str:
+    """The reason; where only the JUnit file is red, what it says."""
+    if entry.is_contradicted and entry.attempt is not None:
+        return entry.attempt.message or "the JUnit file does not say why"
+    return entry.reason
+
+
+def _cell(verdict: MetricVerdict | None) -> str:
+    if verdict is None or verdict.value is None:
+        return "-"
+    text = figure(verdict.value) + ("" if verdict.change is None else f" ({change(verdict.change)})")
+    return f"**{text}**" if verdict.decision in (Decision.REGRESSION, Decision.INCONCLUSIVE) else text
+
+
+def _value(value: float | None) -> str:
+    return "-" if value is None else figure(value)
+
+
+def _table(titles: Sequence[str], sides: str, rows: Sequence[Sequence[str]], budget: int) -> str:
+    """A table as far as it fits into ``budget`` bytes; what is left out is counted. ``sides``: l or r a column."""
+    rule = "|".join("---:" if side == "r" else "---" for side in sides)
+    kept = _fitting([f"| {' | '.join(row)} |" for row in rows], budget, "\n… and {} more: see the HTML report.")
+    return "\n".join([f"| {' | '.join(titles)} |", f"|{rule}|", *kept])
+
+
+def _fitting(lines: Iterable[str], budget: int, rest: str = "- … and {} more: see the HTML report") -> list[str]:
+    """The lines as far as they fit into ``budget`` bytes, and how many did not."""
+    kept: list[str] = []
+    left, out = budget, 0
+    for line in lines:
+        left -= len(line.encode()) + 1
+        if left < 0:
+            out += 1
+        else:
+            kept.append(line)
+    return [*kept, rest.format(f"{out:,}")] if out else kept
+
+
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
