@@ -109,13 +109,10 @@ def check_trained(ended: Ended) -> None:
         assert 0.3 < tags["memory/max_reserved(GiB)"][last] < 8, "the rank's peak resident set size"
         assert tags["memory/num_alloc_retries"][last] == 0
         assert re.search(rf"^\[rank{rank}\]:.*step: +{last} +loss:", ended.log, re.MULTILINE)
-    files = ended.ranks()
+    files, traced = ended.ranks(), bool(ended.phases())
     assert sorted(files) == list(ranks)
     for facts in files.values():
         assert 1e9 < facts["matmul_flops"] < 1e13
-        assert 1e9 < facts["matmul_flops_after"] < 1e13
-        samples = facts["matmul_samples"]
-        assert 1e9 < samples["before"] < 1e13
-        assert 1e9 < samples["after"] < 1e13
+        assert traced or 1e9 < facts["matmul_flops_after"] < 1e13
         assert facts["software"]["torchtitan"].startswith(ended.case.suite.trainer.dialect)
         assert facts["device"]

@@ -27,7 +27,7 @@ def test_fsdp_without_recomputation(plain: harness.Ended) -> None:
     harness.check_trained(plain)
     assert plain.says("Applied FSDP to the model")
     assert not plain.says("activation checkpointing")
-    assert list(plain.ranks()[0]["matmul_samples"]["steps"]) == ["1", "2", "3", "4"]
+    assert list(plain.ranks()[0]["matmul_samples"]["steps"]) == ["1", "2", "3"]
     assert plain.says("[rank0]:[scaleperf] no accelerator here: torchtitan trains on the CPU")
 
 
@@ -59,18 +59,12 @@ def test_fsdp_times_dp_on_four_ranks(tmp_path: Path) -> None:
     assert ended.says("dp_replicate=2, dp_shard=2")
 
 
-def test_a_mixture_of_experts_with_forced_balance(tmp_path: Path) -> None:
-    case = cases.case(cases.trainer(model="moe", force_load_balance=True), measure=SHORT, sequence=64)
-    ended = harness.run(case, tmp_path)
-    harness.check_trained(ended)
-    assert ended.says("Building deepseek_v3 debugmodel")
-
-
-def test_expert_parallelism(tmp_path: Path) -> None:
+def test_a_mixture_of_experts_with_forced_balance_and_expert_parallelism(tmp_path: Path) -> None:
     trainer = cases.trainer(model="moe", force_load_balance=True)
     case = cases.case(trainer, layout=Layout(2, 1, ep=2), measure=SHORT, sequence=64)
     ended = harness.run(case, tmp_path)
     harness.check_trained(ended)
+    assert ended.says("Building deepseek_v3 debugmodel")
     assert ended.says("ep=2")
 
 

@@ -1,8 +1,8 @@
 """What a CPU rank could do at most while it trained: the rate of a short matrix multiplication, sampled along the way.
 
 The machine is shared, with the other ranks and with whatever else runs there, and its speed changes within seconds.
-So the rate is sampled just before training, after every logged step and just after it, by all ranks at about the
-same time, and torchtitan's clock is set forward by what a sample took: it is in no step time.
+So the rate is sampled just before training and after every logged step, by all ranks at about the same time, and
+torchtitan's clock is set forward by what a sample took: it is in no step time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 import torch.distributed
 
 _SIZE = 512  # of three square fp32 matrices, 3 MiB in all: large enough for a steady rate, a few ms each
-_AROUND = 0.3  # seconds of a sample before and after training
-_BETWEEN = 0.05  # seconds of a sample between two steps
+_LONG = 0.3  # seconds of the first sample and of the last
+_SHORT = 0.05  # seconds of a sample between two steps
 
 
 class Peak:
-    """The samples of one rank, each a rate in FLOP/s."""
+    """The samples of one rank, each a rate in FLOP/s. ``after`` is that of the run's last step."""
 
     def __init__(self) -> None:
         self.before: float | None = None
@@ -29,16 +29,19 @@ class Peak:
 
     def sample_before(self) -> None:
         """Once, as training begins; every rank has to call it."""
-        self.before = _together()
-
-    def sample_after(self) -> None:
-        """Once, after training; every rank has to call it."""
-        self.after = _together()
+        torch.distributed.barrier()
+        self.before = _rate(_LONG)
 
     def sample_step(self, trainer: Any) -> None:  # noqa: ANN401 - a torchtitan class
-        """After a step of this trainer; only a step that is logged, as only then torchtitan's clock begins anew."""
-        if trainer.metrics_processor.should_log(trainer.step):
-            self.steps[trainer.step] = _rate(_BETWEEN)
+        """After a step of this trainer: the last one, and any that is logged, where torchtitan's clock begins anew.
+
+        The step's own collectives have just brought the ranks together; waiting for them once more could only
+        make a run fail that has trained to its end.
+        """
+        if not trainer.should_continue_training():
+            self.after = _rate(_LONG)
+        elif trainer.metrics_processor.should_log(trainer.step):
+            self.steps[trainer.step] = _rate(_SHORT)
             trainer.metrics_processor.time_last_log = time.perf_counter()
 
     def facts(self) -> dict[str, Any]:
@@ -49,11 +52,6 @@ class Peak:
             "matmul_flops_after": None if self.after is None else statistics.median([*between, self.after]),
             "matmul_samples": {"before": self.before, "steps": self.steps, "after": self.after},
         }
-
-
-def _together() -> float:
-    torch.distributed.barrier()
-    return _rate(_AROUND)
 
 
 def _rate(seconds: float) -> float:

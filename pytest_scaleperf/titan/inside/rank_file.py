@@ -1,9 +1,9 @@
 """The rank's own file, ``<run dir>/ranks/rank<r>.json``: who it is, its software, and on a CPU its matmul rate.
 
-``matmul_flops`` is the median rate in FLOP/s of the samples from just before training to its last logged step,
-``matmul_flops_after`` that from the first step to just after training, null where the run did not get there; their
-mean is the peak that CPU runs are judged against. ``matmul_samples`` holds each sample. All are null on an
-accelerator, whose peak the system file knows, and no samples are taken between steps that are traced.
+``matmul_flops`` is the median rate in FLOP/s of the samples from just before training to its last logged step but
+one, ``matmul_flops_after`` that from the first step to the last, null where the run did not get there; their mean is
+the peak that CPU runs are judged against. ``matmul_samples`` holds each sample. All are null on an accelerator, whose
+peak the system file knows, and a run that is traced has only the sample before it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RUN_DIR = "SCALEPERF_RUN_DIR"
 def install(
     trainer: type[Any], *, cpu: bool, device_name: Callable[[], str], is_profiling: Callable[[Any], bool]
 ) -> None:
-    """Write the file as training begins and again after it. Nothing is done where no run directory is known."""
+    """Write the file as training begins and again at its last step. Nothing is done where no run directory is known."""
     run_dir = os.environ.get(RUN_DIR)
     if not run_dir:
         say(f"{RUN_DIR} is not set: no rank files are written")
@@ -40,26 +40,23 @@ def install(
     original, original_step = trainer.train, trainer.train_step
 
     def train(self: Any) -> Any:  # noqa: ANN401 - a torchtitan class
-        facts = _facts(rank, device_name())
         if cpu:
             peak.sample_before()
-        _write(path, {**facts, **peak.facts()})
-        result = original(self)
-        if cpu:
-            peak.sample_after()
-        _write(path, {**facts, **peak.facts()})
-        return result
+        _write(path, _facts(rank, device_name(), peak))
+        return original(self)
 
     def train_step(self: Any, data_iterator: Any) -> Any:  # noqa: ANN401 - torchtitan classes
         result = original_step(self, data_iterator)
         if cpu and not is_profiling(self):
             peak.sample_step(self)
+            if peak.after is not None:
+                _write(path, _facts(rank, device_name(), peak))
         return result
 
     trainer.train, trainer.train_step = train, train_step
 
 
-def _facts(rank: int, device_name: str) -> dict[str, Any]:
+def _facts(rank: int, device_name: str, peak: Peak) -> dict[str, Any]:
     return {
         "rank": rank,
         "host": platform.node(),
@@ -71,6 +68,7 @@ def _facts(rank: int, device_name: str) -> dict[str, Any]:
             "torchtitan": _version("torchtitan"),
             "pytest-scaleperf": _version("pytest-scaleperf"),
         },
+        **peak.facts(),
     }
 
 
