@@ -253,6 +253,20 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class Tracing:
+    """How a suite's cases are traced in a run of their own: ``steps`` that the profiler records, three at least.
+
+    ``always``: also without the option. ``tolerance`` is how much a share of the step may change, as a fraction of the
+    step (None: the system's). ``rules`` are the user's patterns by kind, searched in names; see the trace room.
+    """
+
+    always: bool = False
+    steps: int = 3
+    tolerance: float | None = None
+    rules: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds after which we end a run: to its first step, between two steps, in all."""
 
@@ -330,6 +344,7 @@ class Suite:
     tolerance: Mapping[Metric, float]
     compare_across: tuple[str, ...]
     rungs: tuple[Rung, ...] = ()
+    trace: Tracing = field(default_factory=Tracing)
 
     def cases(self) -> tuple[Case, ...]:
         """Every case, lowest rung first."""
@@ -347,6 +362,7 @@ class System:
     ``peak_flops`` is the BF16 peak of one GPU in FLOP/s; None where it is measured in each run (``cpu``).
     ``memory_gib`` is one GPU's memory; None where it is read from the run. ``judge`` lists what is asserted,
     ``tolerance`` its band as a fraction of the baseline. ``device_match`` is found in the device's name.
+    ``trace_tolerance`` is how much a share in a trace may change, as a fraction of the step.
     """
 
     name: str
@@ -358,6 +374,7 @@ class System:
     judge: tuple[Metric, ...]
     tolerance: Mapping[Metric, float]
     note: str = ""
+    trace_tolerance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,7 +566,7 @@ class Settings:
 
     ``gpus`` is None where the user did not say it (nothing may be launched then). ``evidence_max_age`` is in
     seconds. ``resume`` names an earlier session, or ``latest``; None starts a new one. ``repeats``, where given,
-    takes the place of the suites' own: launches of each case at least.
+    takes the place of the suites' own: launches of each case at least. ``trace``: trace every selected case.
     """
 
     gpus: int | None
@@ -561,6 +578,7 @@ class Settings:
     evidence_max_age: float
     resume: str | None
     repeats: int | None = None
+    trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,12 @@ _Measurable = Annotated[float | None, BeforeValidator(_measurable)]
 _MetricName = Annotated[Metric, Field(strict=False)]
 
 
+class SystemTracePart(FileModel):
+    """What holds for traces on this system."""
+
+    tolerance: Fraction = Field(description=FRACTION)
+
+
 class SystemFile(FileModel):
     """What a system file may hold."""
 
@@ -57,6 +63,7 @@ class SystemFile(FileModel):
     tolerance: dict[_MetricName, Fraction] = Field(
         description=f"a mapping with every judged metric ({_METRICS}), each to {FRACTION}"
     )
+    trace: SystemTracePart | None = Field(default=None, description="a mapping with tolerance")
     note: Text = Field(default="", description="text")
 
 
@@ -88,6 +95,7 @@ def load_system(folder: Path, name: str) -> System:
         judge=tuple(file.judge),
         tolerance=dict(file.tolerance),
         note=file.note,
+        trace_tolerance=None if file.trace is None else file.trace.tolerance,
     )
 
 

@@ -8,12 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_scaleperf.model import Case, Limits, Measure, Requirement, Rung, Suite, SuiteError, Trainer
+from pytest_scaleperf.model import Case, Limits, Measure, Requirement, Rung, Suite, SuiteError, Tracing, Trainer
 from pytest_scaleperf.suite.expand import Configuration, expand
 from pytest_scaleperf.suite.identity import base_id, distinct_ids
 from pytest_scaleperf.suite.ladder import Ladder
 from pytest_scaleperf.suite.layouts import LAYOUT_AXES
-from pytest_scaleperf.suite.schema import LimitsPart, MeasurePart, RungPart, ScalingPart, SuiteFile, TrainerPart
+from pytest_scaleperf.suite.schema import (
+    LimitsPart,
+    MeasurePart,
+    RungPart,
+    ScalingPart,
+    SuiteFile,
+    TracePart,
+    TrainerPart,
+)
 from pytest_scaleperf.yamlfile import Faults, Loc, parse
 from pytest_scaleperf.yamlfile.schema import FileModel, check_part
 
@@ -75,6 +83,7 @@ def load_suite(path: Path) -> Suite:
         limits=_UNKNOWN_LIMITS if limits is None else Limits(limits.startup, limits.no_progress, limits.total),
         tolerance={} if head is None else dict(head.tolerance),
         compare_across=() if head is None else tuple(head.compare_across),
+        trace=Tracing() if head is None or head.trace is None else _tracing(head.trace),
     )
     # A suite with a part that is not known goes no further than this function: it carries the search for faults.
     levels = _levels(faults, 1 if head is None else head.sequence)
@@ -121,6 +130,11 @@ def _place(program: str | None, path: Path) -> str | None:
 def _measure(part: MeasurePart) -> Measure:
     most = max(3, part.repeats) if part.max_samples is None else part.max_samples
     return Measure(part.steps, part.warmup, part.log_freq, part.repeats, most)
+
+
+def _tracing(part: TracePart) -> Tracing:
+    rules = tuple((kind, tuple(patterns)) for kind, patterns in sorted(part.rules.items()))
+    return Tracing(part.always, part.steps, part.tolerance, rules)
 
 
 def _check_measure(faults: Faults, part: MeasurePart | None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
@@ -41,6 +42,18 @@ def _by_the_code(value: Outcome) -> Outcome:
     return value
 
 
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise expected(f"a regular expression ({error})") from None
+    return value
+
+
+def _as_mapping(value: object) -> object:
+    return {"always": value} if isinstance(value, bool) else value
+
+
 def _env_value(value: object) -> str:
     """Numbers are accepted; the text that is used is taken from the file as it is written."""
     if isinstance(value, bool) or not isinstance(value, str | int | float) or "\0" in str(value):
@@ -56,7 +69,10 @@ Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$")]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Seconds = Annotated[float, Field(gt=0)]
+Patterns = Annotated[list[Annotated[str, AfterValidator(_pattern)]], Field(min_length=1)]
 Part = dict[str, Any]
+_TRACE = "true, false, or a mapping with always, steps, tolerance and rules"
+_KINDS = ("communication", "compute", "forward", "backward", "optimizer")
 
 
 class SuiteFile(FileModel):
@@ -74,6 +90,7 @@ class SuiteFile(FileModel):
         default_factory=list, description=_FIELDS
     )
     scaling: ScalingPart | None = Field(default=None, description="a mapping with tolerance")
+    trace: Annotated[TracePart | None, BeforeValidator(_as_mapping)] = Field(default=None, description=_TRACE)
     sequence: Count = Field(description="a whole number of tokens, at least 1")
     ladder: list[Part] = Field(min_length=1, description="a list of rungs, at least one")
 
@@ -125,6 +142,17 @@ class ScalingPart(FileModel):
     """How far the efficiency against smaller rungs may be from its baseline."""
 
     tolerance: Fraction = Field(description=FRACTION)
+
+
+class TracePart(FileModel):
+    """How cases are traced, and how far a share of the step may be from its baseline."""
+
+    always: bool = Field(default=False, description="true or false")
+    steps: Annotated[int, Field(ge=3)] = Field(default=3, description="a whole number of steps, at least 3")
+    tolerance: Fraction | None = Field(default=None, description=FRACTION)
+    rules: dict[Literal["communication", "compute", "forward", "backward", "optimizer"], Patterns] = Field(
+        default_factory=dict, description=f"a mapping from {', '.join(_KINDS)} to lists of regular expressions"
+    )
 
 
 class AxesPart(FileModel):
