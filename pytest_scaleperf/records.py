@@ -165,12 +165,19 @@ def session_names(run_dir: Path) -> list[str]:
 
 def evidence(run_dir: Path, case_id: str) -> Iterator[Evidence]:
     """Every readable earlier verdict of a case, newest first; a record that cannot be read is no evidence."""
+    return (found for found, _ in earlier(run_dir, case_id))
+
+
+def earlier(run_dir: Path, case_id: str) -> Iterator[tuple[Evidence, Mapping[str, Any]]]:
+    """As ``evidence``, each with its whole record."""
     for name in reversed(session_names(run_dir)):
         folder = run_dir / _SESSIONS / name / _RECORDS
         record = _latest(folder, case_id)
-        found = None if record is None else _evidence_of(case_id, record, str(folder / f"{case_id}.json"))
+        if record is None:
+            continue
+        found = _evidence_of(case_id, record, str(folder / f"{case_id}.json"))
         if found is not None and found.decision is not Decision.SKIPPED:
-            yield found
+            yield found, record
 
 
 def _evidence_of(case_id: str, record: Mapping[str, Any], where: str) -> Evidence | None:

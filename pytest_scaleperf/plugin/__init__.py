@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from pytest_scaleperf.model import Case, ScalePerfError, Suite, SuiteError, System
-from pytest_scaleperf.plugin import options
+from pytest_scaleperf.plugin import options, scaling
 from pytest_scaleperf.plugin.case import CALL, Regression, ScalePerf, scaleperf
+from pytest_scaleperf.plugin.scaling import ScalePerfScaling, scaleperf_scaling
 from pytest_scaleperf.plugin.state import STATE, State
 from pytest_scaleperf.report import text
 
-__all__ = ["Regression", "ScalePerf", "scaleperf"]
+__all__ = ["Regression", "ScalePerf", "ScalePerfScaling", "scaleperf", "scaleperf_scaling"]
 
 _XDIST_REFUSED = (
     "scaleperf cases cannot run under pytest-xdist: each worker would know only its own verdicts, so gates would "
@@ -34,16 +35,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give every test that asks for ``scaleperf`` the cases of its suites, lowest rung first."""
-    if "scaleperf" not in metafunc.fixturenames:
+    """Give every test that asks for ``scaleperf`` the cases of its suites, lowest rung first; pairs of rungs alike."""
+    asked = [name for name in ("scaleperf", scaling.FIXTURE) if name in metafunc.fixturenames]
+    if not asked:
         return
     if hasattr(metafunc.config, "workerinput"):
         raise pytest.Collector.CollectError(_XDIST_REFUSED)
+    if len(asked) > 1:
+        raise pytest.Collector.CollectError(f"{metafunc.function.__name__}: expected one of {' and '.join(asked)}")
     state = metafunc.config.stash[STATE]
     folders = metafunc.config.getini("scaleperf_suites") or [Path(metafunc.module.__file__).parent]
     try:
         suites = [suite for folder in folders for suite in state.suites(folder)]
         params = _params(suites, state.system, folders)
+        if asked == [scaling.FIXTURE]:
+            pairs = scaling.params(suites, state.system)
+            metafunc.parametrize(scaling.FIXTURE, pairs, ids=scaling.ids(pairs), indirect=True)
+            return
     except ScalePerfError as error:
         raise pytest.Collector.CollectError(str(error)) from None
     state.pause_collector()
@@ -69,8 +77,8 @@ def _params(suites: Sequence[Suite], system: System | None, folders: Sequence[Pa
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order by rung, and refuse an xfail that could hide an error of the machine."""
-    ours = [item for item in items if _gpus_of(item)]
+    """Order by rung, its scaling last, and refuse an xfail that could hide an error of the machine."""
+    ours = [item for item in items if _gpus_of(item) or scaling.gpus_of(item)]
     for item in ours:
         for mark in item.iter_markers("xfail"):
             raises = mark.kwargs.get("raises")
@@ -80,7 +88,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     "@pytest.mark.xfail(raises=pytest_scaleperf.plugin.Regression, reason=...)"
                 )
     if ours:
-        items.sort(key=_gpus_of)
+        items.sort(key=lambda item: (max(_gpus_of(item), scaling.gpus_of(item)), scaling.gpus_of(item)))
 
 
 def _gpus_of(item: pytest.Item) -> int:
@@ -96,6 +104,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     state = session.config.stash[STATE]
     state.resume_collector()
     state.cases = sum(1 for item in session.items if _gpus_of(item))
+    state.pairs = sum(1 for item in session.items if scaling.gpus_of(item))
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
@@ -130,7 +139,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """End what still runs; a session of cases that measured nothing at all is not green."""
     state = session.config.stash[STATE]
     state.close()
-    hollow = state.cases and not state.measured and not session.config.option.collectonly
+    measured = state.measured if state.cases else scaling.compared(session.config)
+    hollow = (state.cases or state.pairs) and not measured and not session.config.option.collectonly
     if exitstatus == pytest.ExitCode.OK and state.problem is not None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     elif exitstatus == pytest.ExitCode.OK and hollow:
@@ -147,14 +157,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The table of verdicts, and where everything is."""
     state = config.stash[STATE]
-    if not state.rows:
+    efficiencies = scaling.summary(config)
+    if not state.rows and not efficiencies:
         return
     terminalreporter.section("scaleperf")
-    for line in text.table(state.rows, verbose=config.get_verbosity() > 0):
+    table = text.table(state.rows, verbose=config.get_verbosity() > 0) if state.rows else []
+    for line in (*table, *efficiencies):
         terminalreporter.write_line(line)
     if state.folder is not None:
         terminalreporter.write_line(f"records, logs and scripts: {state.folder}")
     if state.problem is not None:
         terminalreporter.write_line(f"at the end of the session: {state.problem}")
-    if not state.measured:
+    if state.cases and not state.measured:
         terminalreporter.write_line("NOTHING WAS MEASURED: every case was skipped or stopped before its launch")

@@ -27,6 +27,7 @@ class State:
         self.settings = options.read(config)
         self.system: System | None = None
         self.cases = 0
+        self.pairs = 0
         self.rows: list[Row] = []
         self.replayed = 0
         self.folder: Path | None = None
