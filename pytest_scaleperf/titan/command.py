@@ -39,20 +39,37 @@ class Command:
     env: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """When the profiler of a traced run records: the last ``active`` of every ``freq`` steps, after ``warmup``."""
+
+    freq: int
+    active: int
+    warmup: int
+
+
 def build(  # noqa: PLR0913 - what a process is made of; each named where it is called
-    case: Case, dialect: Dialect, run_dir: Path, *, device: str, python: str, base_env: Mapping[str, str]
+    case: Case,
+    dialect: Dialect,
+    run_dir: Path,
+    *,
+    device: str,
+    python: str,
+    base_env: Mapping[str, str],
+    profile: Profile | None = None,
 ) -> Command:
     """The process that trains ``case`` on this machine and writes into ``run_dir`` only.
 
     torchrun starts the ranks and puts ``[rank0]:`` before their lines; where the suite names an executable, that
     program gets the flags and the number of ranks (``NGPU``) and starts them itself. ``device`` is ``"cpu"`` or a
-    GPU's name, ``python`` the job's interpreter, ``base_env`` what the job inherits.
+    GPU's name, ``python`` the job's interpreter, ``base_env`` what the job inherits. With ``profile`` every rank
+    writes a trace, and where the dialect can say so no CUDA graphs are captured, as a graph hides the phases.
 
     Raises SuiteError where the dialect cannot say what the case needs.
     """
     trainer = case.suite.trainer
     env = _environment(case, run_dir, device, base_env)
-    arguments = flags(case, dialect, run_dir, device=device)
+    arguments = flags(case, dialect, run_dir, device=device, profile=profile)
     if trainer.executable is not None:
         program = _program(trainer.executable, case.suite.path.parent)
         return Command((program, *arguments), {**env, "NGPU": str(case.gpus), **dict(trainer.env)})
@@ -83,8 +100,14 @@ def entry_module(case: Case) -> str:
     return ENTRY if case.suite.trainer.entry == "synthetic" else case.suite.trainer.entry
 
 
-def flags(
-    case: Case, dialect: Dialect, run_dir: Path, *, device: str, switches: tuple[str, ...] = ()
+def flags(  # noqa: PLR0913 - as build
+    case: Case,
+    dialect: Dialect,
+    run_dir: Path,
+    *,
+    device: str,
+    switches: tuple[str, ...] = (),
+    profile: Profile | None = None,
 ) -> tuple[str, ...]:
     """Arguments of torchtitan for ``case``: ours, then the suite's own, which win where both set something.
 
@@ -100,13 +123,14 @@ def flags(
         *dialect.say("run.log_freq", value=case.suite.measure.log_freq),
         *dialect.say("run.metrics"),
         *dialect.say("run.dump_folder", value=run_dir),
+        *_profiler(dialect, profile),
     )
     checkpoint = dialect.say(f"activation_checkpoint.{case.activation_checkpoint}")
     _refuse_changes(case, (*measured, *checkpoint))
     return (
         *measured,
         *_defaults(case, dialect),
-        *_switches(case, dialect, device, switches),
+        *_switches(case, dialect, device, switches, traced=profile is not None),
         *(() if dialect.activation_checkpoint_last else checkpoint),
         *trainer.args,
         *(checkpoint if dialect.activation_checkpoint_last else ()),
@@ -132,14 +156,26 @@ def _setting(argument: str) -> str | None:
     return name.replace("_", "-") if colon and _SUBCOMMAND.fullmatch(name) else None
 
 
-def _switches(case: Case, dialect: Dialect, device: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+def _profiler(dialect: Dialect, profile: Profile | None) -> tuple[str, ...]:
+    if profile is None:
+        return ()
+    return dialect.say("profiler", freq=profile.freq, active=profile.active, warmup=profile.warmup)
+
+
+def _switches(case: Case, dialect: Dialect, device: str, wanted: tuple[str, ...], *, traced: bool) -> tuple[str, ...]:
     if case.suite.trainer.force_load_balance:
         wanted = ("force_load_balance", *wanted)
     if device == "cpu":
         wanted = ("cpu", *wanted)
-    elif case.layout.pp > 1 and dialect.has("switches.no_cuda_graphs"):
+    elif (case.layout.pp > 1 or traced) and _must_say_no_graphs(case, dialect):
         wanted = ("no_cuda_graphs", *wanted)  # no torchtitan captures a pipeline, and 0.3 refuses to start
     return tuple(argument for switch in wanted for argument in dialect.say(f"switches.{switch}"))
+
+
+def _must_say_no_graphs(case: Case, dialect: Dialect) -> bool:
+    """False where the dialect cannot say it, or the suite's own arguments say it already."""
+    word = "switches.no_cuda_graphs"
+    return dialect.has(word) and not set(dialect.say(word)) <= set(case.suite.trainer.args)
 
 
 def _layout(case: Case, dialect: Dialect) -> tuple[str, ...]:

@@ -52,6 +52,33 @@ def test_arguments_on_gpus(generation: str) -> None:
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize("device", ["cpu", "NVIDIA H200"])
+def test_a_trace_adds_the_profiler_and_no_graphs(generation: str, device: str) -> None:
+    case = cases.case(cases.trainer(generation))
+    spoken, profile = cases.dialect(generation), command.Profile(freq=9, active=3, warmup=2)
+    plain, traced = (
+        command.flags(case, spoken, cases.RUN_DIR, device=device, profile=each) for each in (None, profile)
+    )
+    added = [argument for argument in traced if argument not in plain]
+    graphs = [] if device == "cpu" else list(spoken.say("switches.no_cuda_graphs"))
+    profiler = spoken.say("profiler", freq=9, active=3, warmup=2)
+    assert added == [argument for argument in (*profiler, *graphs) if argument not in plain]
+    assert " ".join(profiler) in " ".join(traced)
+    own = cases.case(cases.trainer(generation, args=spoken.say("switches.no_cuda_graphs")))
+    assert len(command.flags(own, spoken, cases.RUN_DIR, device="NVIDIA H200", profile=profile)) == len(
+        command.flags(case, spoken, cases.RUN_DIR, device="NVIDIA H200", profile=profile)
+    ), "a flag that the suite gives stands once"
+
+
+def test_a_suite_that_profiles_by_its_own_arguments_cannot_be_traced() -> None:
+    case = cases.case(cases.trainer(args=("--profiler.profile-freq", "7")))
+    with pytest.raises(SuiteError, match=r"found --profiler\.profile-freq"):
+        command.flags(
+            case, cases.dialect("0.3"), cases.RUN_DIR, device="cpu", profile=command.Profile(freq=9, active=3, warmup=2)
+        )
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
 def test_a_rehearsal_is_one_process_that_is_told_the_world(generation: str) -> None:
     case = cases.case(cases.trainer(generation), layout=Layout(128, 4))
     rehearsal = command.build_rehearsal(
