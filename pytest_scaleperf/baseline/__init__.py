@@ -2,7 +2,8 @@
 
 ``schema`` is what a file may hold, ``read`` reads it, ``contents`` is the file as data that can be changed, ``record``
 adds samples, ``compare`` sets measurements against stored values, ``update`` takes them in and says what changes,
-``scaling`` keeps the efficiencies of larger rungs, ``lock`` keeps other sessions out meanwhile.
+``scaling`` keeps the efficiencies of larger rungs, ``trace`` what the cases' traces showed,
+``lock`` keeps other sessions out meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pytest_scaleperf.baseline.contents import Entry
 from pytest_scaleperf.baseline.read import baseline_value, read_baselines
 from pytest_scaleperf.baseline.record import record_sample, record_samples
 from pytest_scaleperf.baseline.scaling import ScalingBaseline, ScalingSample, read_scaling, record_scaling
+from pytest_scaleperf.baseline.trace import TraceBaseline, TraceSample, read_traces, record_trace
 from pytest_scaleperf.baseline.update import Change, Kind, prune, update
 
 __all__ = [
@@ -22,13 +24,17 @@ __all__ = [
     "ScalingBaseline",
     "ScalingSample",
     "Shift",
+    "TraceBaseline",
+    "TraceSample",
     "baseline_value",
     "prune",
     "read_baselines",
     "read_scaling",
+    "read_traces",
     "record_sample",
     "record_samples",
     "record_scaling",
+    "record_trace",
     "shifts",
     "update",
     "values_of",

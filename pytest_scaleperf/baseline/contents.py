@@ -109,6 +109,23 @@ class Contents:
         entry.update(fingerprint=name, config=fingerprint.config, samples=[*kept, sample])
         self.changed = True
 
+    def add_trace(
+        self,
+        case_id: str,
+        fingerprint: Fingerprint,
+        sample: dict[str, Data],
+        counts: dict[str, Data],
+        *,
+        replaces: bool,
+    ) -> None:
+        """Add a sample of what the case's trace showed, or put it in the place of the stored ones; counts are one."""
+        name = self._name(fingerprint)
+        entry = self.cases[case_id].setdefault("trace", {"samples": []})
+        same = (entry.get("fingerprint"), entry.get("config")) == (name, fingerprint.config)
+        kept = entry["samples"] if same and not replaces else []
+        entry.update(fingerprint=name, config=fingerprint.config, samples=[*kept, sample], counts=counts)
+        self.changed = True
+
     def keep(self, cases: Collection[str], pairs: Collection[str]) -> None:
         """Remove every entry that is not named."""
         unused = [*(self.cases.keys() - set(cases)), *(self.scaling.keys() - set(pairs))]
@@ -118,7 +135,8 @@ class Contents:
 
     def text(self, suite: str, system: str) -> str:
         """The file's text: sorted, without fingerprints that no entry has."""
-        used = {entry["fingerprint"] for entry in (*self.cases.values(), *self.scaling.values())}
+        traces = [entry["trace"] for entry in self.cases.values() if "trace" in entry]
+        used = {entry["fingerprint"] for entry in (*self.cases.values(), *self.scaling.values(), *traces)}
         parts: list[dict[str, Data]] = [
             {"suite": suite},
             {"system": system},

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_scaleperf.baseline.compare import values_of
-from pytest_scaleperf.baseline.schema import BaselineFile, CasePart, FingerprintPart, ScalingPart
+from pytest_scaleperf.baseline.schema import BaselineFile, CasePart, FingerprintPart, ScalingPart, TracePart
 from pytest_scaleperf.model import FINGERPRINT_FIELDS, Baseline, BaselineError, BaselineSample, Fingerprint, Metric
 from pytest_scaleperf.yamlfile import Document, Faults, Loc, parse
 from pytest_scaleperf.yamlfile.schema import check_part, finish
@@ -55,8 +55,11 @@ def _check(faults: Faults, file: BaselineFile, path: Path) -> None:
     if file.system != system:
         faults.add(("system",), f"{system}, as the folder is named")
     known = ", ".join(file.fingerprints) or "there is none"
-    entries: dict[Loc, CasePart | ScalingPart] = {("cases", name): part for name, part in file.cases.items()}
+    entries: dict[Loc, CasePart | ScalingPart | TracePart] = {
+        ("cases", name): part for name, part in file.cases.items()
+    }
     entries |= {("scaling", name): part for name, part in file.scaling.items()}
+    entries |= {("cases", name, "trace"): part.trace for name, part in file.cases.items() if part.trace is not None}
     for loc, entry in entries.items():
         if entry.fingerprint not in file.fingerprints:
             faults.add((*loc, "fingerprint"), f"one of the fingerprints ({known})")

@@ -24,6 +24,8 @@ def _date(value: str) -> str:
 
 _MetricName = Annotated[Metric, Field(strict=False)]
 _Positive = Annotated[float, Field(gt=0)]
+_Share = Annotated[float, Field(ge=0, le=100)]
+_Whole = Annotated[int, Field(ge=0)]
 
 
 class FingerprintPart(NullableModel):
@@ -72,6 +74,25 @@ class AcceptedPart(ReplacedPart):
     why: Text = Field(description="text")
 
 
+class TraceSamplePart(FileModel):
+    """What one traced run showed."""
+
+    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    session: Text = Field(description="the session's name")
+    shares: dict[Text, _Share] = Field(description="a mapping from names to per cent of the step, 0 to 100")
+
+
+class TracePart(FileModel):
+    """A case's trace: what is compared within a band, and what must be equal."""
+
+    fingerprint: Text = Field(description="the name of one of the fingerprints")
+    config: Text = Field(description="the digest of the case and of how it is traced, as text")
+    samples: list[TraceSamplePart] = Field(min_length=1, description="a list of samples, at least one")
+    counts: dict[Text, _Whole] = Field(description="a mapping from names to whole numbers per step")
+    tolerance: Fraction | None = Field(default=None, description=FRACTION)
+    why: Text = Field(default="", description="text")
+
+
 class CasePart(FileModel):
     """One case's entry."""
 
@@ -89,6 +110,7 @@ class CasePart(FileModel):
     accepted: list[AcceptedPart] = Field(
         default_factory=list, description="a list of mappings with date, session, values and why"
     )
+    trace: TracePart | None = Field(default=None, description="a mapping with fingerprint, config, samples and counts")
 
 
 class ScalingSamplePart(FileModel):
