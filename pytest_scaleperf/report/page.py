@@ -8,7 +8,6 @@ import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -17,7 +16,7 @@ from pytest_scaleperf.model import FINGERPRINT_FIELDS, Decision, Metric
 from pytest_scaleperf.report import numbers, views
 from pytest_scaleperf.report.contents import CaseHistory, Entry, Launch, Report
 from pytest_scaleperf.report.escape import lines
-from pytest_scaleperf.report.sparkline import history, series
+from pytest_scaleperf.report.sparkline import colour, history, series
 
 if TYPE_CHECKING:
     from pytest_scaleperf.report.pictures.album import Album
@@ -32,16 +31,25 @@ _TONES = {
     Decision.MACHINE_FAILED: "doubt",
 }
 
+_LISTED = 8
+"""Records that a case's section lists; its pictures show more."""
+_DRAWN = (Metric.TPS, Metric.PEAK_MEMORY)
+"""Metrics whose history is drawn for each case; MFU goes with TPS."""
+MOST_DRAWN = 1_000
+"""With more cases only those that changed have small pictures: the page stays under 10 MB for as long as it can."""
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One case's section: ``anchor`` is its place in the page."""
+    """One case's section: ``anchor`` is its place in the page, ``records`` the newest of its history, newest first."""
 
     anchor: str
     case: CaseHistory
     series: Markup | None
-    histories: tuple[Markup, ...]
+    histories: tuple[tuple[str, Markup], ...]
     picture: Markup | None
+    records: tuple[Entry, ...]
+    older_records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,11 @@ def render(report: Report, album: Album) -> str:
     """The page. Every text is escaped by the template; only our own and matplotlib's pictures go in as they are."""
     environment = _environment()
     script = _inside(environment, "page.js")
-    sections = [_section(number, case, album) for number, case in enumerate((*report.cases, *report.older))]
+    cases, changed = (*report.cases, *report.older), views.changed(report)
+    drawn = {(case.system, case.id) for case in (cases if len(cases) <= MOST_DRAWN else changed)}
+    sections = [
+        _section(number, case, album, is_drawn=(case.system, case.id) in drawn) for number, case in enumerate(cases)
+    ]
     anchors = {(s.case.system, s.case.id): s.anchor for s in sections}
     text: str = environment.get_template("page.html.j2").render(
         report=report,
@@ -65,7 +77,7 @@ def render(report: Report, album: Album) -> str:
         current=sections[: len(report.cases)],
         anchor=lambda case: anchors[case.system, case.id],
         summary=views.summary(report),
-        changed=views.changed(report),
+        changed=changed,
         first_measured=len(views.first_measured(report)),
         not_run=views.not_run(report),
         steps=views.ladder(report),
@@ -113,7 +125,7 @@ def _filters() -> dict[str, Callable[..., object]]:
         "before": views.before,
         "configuration": views.configuration,
         "command": _command,
-        "files": _files,
+        "colour": colour,
         "fingerprint": _fingerprint,
         "details": _details,
         "value": lambda entry, metric: entry.value(Metric(metric)),
@@ -126,15 +138,18 @@ def _inside(environment: Any, name: str) -> str:  # noqa: ANN401 - as above
     return source.strip()
 
 
-def _section(number: int, case: CaseHistory, album: Album) -> Section:
+def _section(number: int, case: CaseHistory, album: Album, *, is_drawn: bool) -> Section:
     drawn = album.at("case", case.id)
-    small = [] if drawn else [history(case, metric) for metric in views.COLUMNS]
+    small = [(f"{m}, {m.unit}", history(case, m)) for m in _DRAWN] if is_drawn and not drawn else []
+    records = sorted((*case.earlier, case.now), key=lambda entry: -entry.finished)
     return Section(
         anchor=f"case-{number + 1}",
         case=case,
-        series=series(case.now),
-        histories=tuple(picture for picture in small if picture is not None),
+        series=series(case.now) if is_drawn else None,
+        histories=tuple((title, picture) for title, picture in small if picture is not None),
         picture=Markup(drawn[0].svg()) if drawn else None,  # noqa: S704 - matplotlib escapes its texts
+        records=tuple(records[:_LISTED]),
+        older_records=max(0, len(records) - _LISTED),
     )
 
 
@@ -157,15 +172,10 @@ def _command(launch: Launch) -> str:
     return shlex.join(launch.argv)
 
 
-def _files(launch: Launch) -> dict[str, str]:
-    """Where the log and the script that repeats the run are."""
-    folder = PurePath(launch.folder)
-    return {"log": str(folder / "stdout.log"), "script": str(folder / "command.sh")}
-
-
-def _fingerprint(entry: Entry) -> list[tuple[str, object]]:
+def _fingerprint(entry: Entry) -> list[tuple[str, str]]:
     found = entry.fingerprint
-    return [] if found is None else [(n, v) for n in FINGERPRINT_FIELDS if (v := getattr(found, n)) is not None]
+    told = [] if found is None else [(name, getattr(found, name)) for name in FINGERPRINT_FIELDS]
+    return [(name, f"{v:g} FLOP/s" if isinstance(v, float) else str(v)) for name, v in told if v is not None]
 
 
 def _details(launch: Launch) -> Sequence[tuple[str, str]]:
