@@ -119,6 +119,10 @@ def _finish(request: pytest.FixtureRequest, state: State, given: ScalePerf) -> N
         verdict = _spoilt(verdict, "the test did not reach its body")
     elif verdict.decision.is_pass and report.outcome != "passed":
         verdict = _spoilt(verdict, f"the test itself {report.outcome} although the numbers hold")
+    elif report.outcome != "passed" and not given.checked:
+        verdict = _spoilt(
+            verdict, f"the test itself {report.outcome} before it asked for the verdict: {verdict.reason}"
+        )
     elif not given.checked and report.outcome == "passed":
         unasked = True
         verdict = _spoilt(verdict, "the test never called scaleperf.check(): its verdict was not asked for")
