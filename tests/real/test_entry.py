@@ -85,3 +85,35 @@ def test_a_trial_that_can_be_is_read(tokens: Any) -> None:
     assert trials.read_fault({}) is None
     assert trials.read_fault({trials.FAULT: "hang@5:3"}) == trials.Fault(trials.Kind.HANG, 5, 3)
     assert trials.read_fault({trials.FAULT: "oom@12"}) == trials.Fault(trials.Kind.OOM, 12, 0)
+
+
+def test_peak_memory_is_that_since_the_last_reset(tokens: Any) -> None:
+    del tokens  # only asks for torch
+    from pytest_scaleperf.titan.inside import cpu  # noqa: PLC0415 - imports torch
+
+    size = 300 << 20
+    cpu._reset_peak()
+    before = cpu._peak_bytes()
+    held = bytearray(size)  # zeroed, so it is resident
+    during = cpu._peak_bytes()
+    del held
+    assert cpu._peak_bytes() >= during, "a peak stays until it is reset"
+    assert during - before > 0.9 * size
+    cpu._reset_peak()
+    assert cpu._peak_bytes() < during - 0.9 * size
+    assert cpu._memory_stats()["num_alloc_retries"] == 0
+
+
+def test_the_peak_rate_is_the_median_of_what_was_sampled(tokens: Any) -> None:
+    del tokens  # only asks for torch
+    from pytest_scaleperf.titan.inside.peak import Peak  # noqa: PLC0415 - imports torch
+
+    peak = Peak()
+    assert peak.facts()["matmul_flops"] is None
+    peak.before = 100e9
+    assert peak.facts()["matmul_flops"] == 100e9
+    assert peak.facts()["matmul_flops_after"] is None
+    peak.steps = {1: 1e9, 2: 60e9, 3: 50e9, 4: 40e9}  # step 1 is never judged on
+    peak.after = 20e9
+    assert peak.facts()["matmul_flops"] == 55e9
+    assert peak.facts()["matmul_flops_after"] == 45e9
