@@ -77,7 +77,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class CaseRun:
-    """A case that was launched (or taken from a resumed session) and judged."""
+    """A case that was launched (or taken from a resumed session) and judged; ``trace`` is what its trace showed."""
 
     case: Case
     fingerprint: Fingerprint
@@ -86,6 +86,7 @@ class CaseRun:
     verdict: Verdict
     gate: Gate
     replayed: bool = False
+    trace: Mapping[str, Any] | None = None
 
     @property
     def folder(self) -> Path:
@@ -149,7 +150,7 @@ class Campaign:
         self.verdicts[run.case.id] = verdict.decision
         if run.replayed:
             return None
-        return self._record(run.case, verdict, run.gate, run.fingerprint, run.samples)
+        return self._record(run.case, verdict, run.gate, run.fingerprint, run.samples, run.trace)
 
     def skip(self, case: Case, gate: Gate) -> None:
         """Write down that a case was not launched, and why."""
@@ -180,7 +181,7 @@ class Campaign:
         measure, measured = case.suite.measure, list[Measurement]()
         repeats = self.settings.repeats or measure.repeats
         while True:
-            sample = self._launch(case, progress)
+            sample = self.launch(case, progress)
             samples.append(sample.as_record())
             ended = judge_outcome(case.expect, sample.observation)
             if ended is not None:
@@ -238,16 +239,23 @@ class Campaign:
         rule = Rule(self.system.judge, {**self.system.tolerance, **case.suite.tolerance}, case.suite.compare_across)
         return judge(measured, stored, fingerprint, rule)
 
-    def _launch(self, case: Case, progress: Callable[[Progress], None]) -> Sample:
+    def launch(
+        self, case: Case, progress: Callable[[Progress], None], profile: command.Profile | None = None
+    ) -> Sample:
+        """One launch in a folder of its own, watched to its end and observed; with ``profile`` its ranks are traced.
+
+        Raises LaunchError where it cannot be started.
+        """
         folder = self.session.attempt_folder(case.id)
         log = folder / "stdout.log"
         built = command.build(
             case,
-            self._dialect(case.suite),
+            self.spoken(case.suite),
             folder,
             device=self.system.device,
             python=_python(case.suite),
             base_env=self._environment,
+            profile=profile,
         )
         spec = LaunchSpec(
             job_name=f"{self.session.id}.{case.id}",
@@ -286,13 +294,14 @@ class Campaign:
         )
         return Sample(spec.argv, folder, seen, measured, result, started)
 
-    def _record(
+    def _record(  # noqa: PLR0913, PLR0917 - what a record is made of
         self,
         case: Case,
         verdict: Verdict,
         gate: Gate,
         fingerprint: Fingerprint | None,
         samples: Sequence[Mapping[str, Any]],
+        trace: Mapping[str, Any] | None = None,
     ) -> Path:
         return self.session.write(
             case.id,
@@ -310,6 +319,7 @@ class Campaign:
                 "gate": as_plain(gate),
                 "fingerprint": None if fingerprint is None else as_plain(fingerprint),
                 "samples": samples,
+                **({} if trace is None else {"trace": trace}),
                 "finished": time.time(),
             },
         )
@@ -342,7 +352,8 @@ class Campaign:
             self._ladders[suite.name] = Ladder(suite)
         return self._ladders[suite.name]
 
-    def _dialect(self, suite: Suite) -> dialect.Dialect:
+    def spoken(self, suite: Suite) -> dialect.Dialect:
+        """How the suite's torchtitan is spoken to."""
         key = (suite.trainer.dialect, suite.path)
         if key not in self._dialects:
             self._dialects[key] = dialect.load_dialect(suite.trainer.dialect, relative_to=suite.path.parent)

@@ -21,7 +21,7 @@ from pytest_scaleperf.model import (
 from pytest_scaleperf.plugin import rounds
 from pytest_scaleperf.plugin.live import LiveLine
 from pytest_scaleperf.plugin.state import STATE, State
-from pytest_scaleperf.report import text
+from pytest_scaleperf.report import text, traced
 
 if TYPE_CHECKING:
     from pytest_scaleperf.campaign import CaseRun
@@ -65,7 +65,8 @@ class ScalePerf:
     def failure_text(self) -> str:
         """Expected, found, where, and the next command."""
         where = "none" if self.run.baseline is None else self.run.baseline.where
-        return text.failure_text(self.case, self.verdict, where, self.run.folder)
+        main = text.failure_text(self.case, self.verdict, where, self.run.folder)
+        return "\n".join([main, *traced.failure_lines(self.run.trace)])
 
 
 @pytest.fixture
@@ -92,9 +93,16 @@ def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePe
         state.rows.append(text.row(case, Verdict(Decision.SKIPPED, (), gate.reason)))
         properties.extend(text.gate_properties(case, gate))
         _leave(gate)
-    run = campaign.run(case, gate, LiveLine(request.config, f"{len(state.rows) + 1}/{state.cases}"))
+    live, tracer = LiveLine(request.config, f"{len(state.rows) + 1}/{state.cases}"), state.tracer(case)
+    if tracer is not None:
+        tracer.check(case)
+    run = campaign.run(case, gate, live)
     state.replayed += run.replayed
+    run = run if tracer is None else tracer.add(run, live)
     properties.extend(text.properties(case, run.verdict, run.fingerprint, run.samples))
+    if run.trace is not None:
+        properties.extend(traced.properties(run.trace, case.gpus))
+        state.traces += traced.summary_lines(case.id, run.trace)
     rounds.store(request, run.step_times, run.verdict)
     given = ScalePerf(run)
     if run.verdict.decision is Decision.MACHINE_FAILED:

@@ -30,6 +30,11 @@ def add(parser: pytest.Parser) -> None:
         help="launches of each case at least (the suite's measure.repeats); with --record-baselines each is a sample",
     )
     group.addoption(
+        "--with-trace",
+        action="store_true",
+        help="trace every selected case that passes, in a run of its own, and judge what its step's time went to",
+    )
+    group.addoption(
         "--evidence-max-age",
         type=_hours,
         default=DEFAULT_EVIDENCE_HOURS,
@@ -62,6 +67,7 @@ def read(config: pytest.Config) -> Settings:
         evidence_max_age=config.getoption("evidence_max_age") * _SECONDS_PER_HOUR,
         resume=config.getoption("resume"),
         repeats=config.getoption("repeats"),
+        trace=config.getoption("with_trace"),
     )
 
 

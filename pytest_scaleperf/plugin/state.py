@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_scaleperf.model import LaunchError, ScalePerfError, Suite, System
+from pytest_scaleperf.model import Case, LaunchError, ScalePerfError, Suite, System
 from pytest_scaleperf.plugin import options
 from pytest_scaleperf.report.text import Row
 
 if TYPE_CHECKING:
     from pytest_scaleperf.campaign import Campaign
+    from pytest_scaleperf.campaign.tracing import Tracer
 
 
 class State:
@@ -35,6 +36,8 @@ class State:
         self._launched = 0
         self._suites: dict[Path, tuple[Suite, ...]] = {}
         self._campaign: Campaign | None = None
+        self._tracer: Tracer | None = None
+        self.traces: list[str] = []
         self._signals: dict[int, Any] = {}
         self._collector_paused = False
 
@@ -62,6 +65,16 @@ class State:
             self.folder = folder.path
             self._campaign = Campaign(settings, system, folder, LocalLauncher())
         return self._campaign
+
+    def tracer(self, case: Case) -> Tracer | None:
+        """What traces the case, or None where it is not to be traced."""
+        if not (self.settings.trace or case.suite.trace.always):
+            return None
+        if self._tracer is None:
+            from pytest_scaleperf.campaign.tracing import Tracer  # noqa: PLC0415 - numpy, and only with a trace
+
+            self._tracer = Tracer(self.campaign())
+        return self._tracer
 
     def suites(self, folder: Path) -> tuple[Suite, ...]:
         """The suites of a folder; with the first of them the system of this session is chosen.

@@ -1,0 +1,56 @@
+"""What a case's trace showed, from its record: JUnit properties, lines of a failure, and the line at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pytest_scaleperf.report.text import printable
+
+_PREFIX = "scaleperf.trace"
+
+
+def properties(trace: Mapping[str, Any], gpus: int) -> Iterable[tuple[str, str]]:
+    """A trace as JUnit properties: shares in per cent of the step with baseline and change in points, and counts.
+
+    Times of single collectives and kernel classes are in the record only; a JUnit file has to stay small.
+    """
+    yield f"{_PREFIX}.verdict", str(trace["decision"])
+    if trace["reason"]:
+        yield f"{_PREFIX}.reason", printable(str(trace["reason"]))
+    shares = {share["name"]: share for share in trace.get("shares", ())}
+    for name, value in trace.get("metrics", {}).items():
+        if " " in name:
+            continue
+        yield f"{_PREFIX}.{name}", f"{value:.6g}"
+        share = shares.get(name, {})
+        if share.get("baseline") is not None:
+            yield f"{_PREFIX}.{name}.baseline", f"{share['baseline']:.6g}"
+            yield f"{_PREFIX}.{name}.change_points", f"{share['change']:+.3f}"
+            yield f"{_PREFIX}.{name}.verdict", str(share["decision"])
+    for name, value in trace.get("counts", {}).items():
+        yield f"{_PREFIX}.{printable(name)}", str(value)
+    if "run" in trace:
+        yield f"{_PREFIX}.gpu_seconds", f"{gpus * trace['run']['seconds']:.6g}"
+        yield f"{_PREFIX}.folder", str(trace["run"]["folder"])
+        yield f"{_PREFIX}.picture", str(trace["picture"])
+
+
+def failure_lines(trace: Mapping[str, Any] | None) -> list[str]:
+    """What belongs to a case's failure: where its trace is, and what differs from the earlier one."""
+    if trace is None or "files" not in trace:
+        return []
+    lines = [f"  trace: {trace['run']['folder']}", f"  picture: {trace['picture']}"]
+    if trace.get("baseline"):
+        lines.append(f"  trace baseline: {trace['baseline']}")
+    if trace.get("difference"):
+        lines += ["  what differs:", *(f"    {line}".rstrip() for line in trace["difference"])]
+    return [printable(line) for line in lines]
+
+
+def summary_lines(case_id: str, trace: Mapping[str, Any]) -> list[str]:
+    """A traced case at the end of the session: where its step's time went, and the picture."""
+    step = next((line for line in trace.get("words", ()) if line.startswith("step: ")), "")
+    if not step:
+        return []
+    return [printable(f"trace of {case_id}: {step.removeprefix('step: ')}"), f"  {trace['picture']}"]
