@@ -91,13 +91,13 @@ def test_peak_memory_is_that_since_the_last_reset(tokens: Any) -> None:
     del tokens  # only asks for torch
     from pytest_scaleperf.titan.inside import cpu  # noqa: PLC0415 - imports torch
 
-    size = 300 << 20
+    size, slack = 300 << 20, 4 << 20  # the kernel counts a thread's pages in batches
     cpu._reset_peak()
     before = cpu._peak_bytes()
     held = bytearray(size)  # zeroed, so it is resident
     during = cpu._peak_bytes()
     del held
-    assert cpu._peak_bytes() >= during, "a peak stays until it is reset"
+    assert cpu._peak_bytes() > during - slack, "a peak stays until it is reset"
     assert during - before > 0.9 * size
     cpu._reset_peak()
     assert cpu._peak_bytes() < during - 0.9 * size
