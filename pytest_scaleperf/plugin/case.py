@@ -96,7 +96,11 @@ def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePe
     live, tracer = LiveLine(request.config, f"{len(state.rows) + 1}/{state.cases}"), state.tracer(case)
     if tracer is not None:
         tracer.check(case)
-    run = campaign.run(case, gate, live)
+    try:
+        run = campaign.run(case, gate, live)
+    except ScalePerfError as error:
+        state.rows.append(text.row(case, Verdict(Decision.MACHINE_FAILED, (), str(error))))
+        raise
     state.replayed += run.replayed
     run = run if tracer is None else tracer.add(run, live)
     properties.extend(text.properties(case, run.verdict, run.fingerprint, run.samples))

@@ -160,3 +160,15 @@ def test_a_difference_that_the_suite_allows_is_named_and_compared(project: Proje
     done = project.run("-k", "2gpu")
     assert done.kind(NONE2) == "passed", done.out
     assert "other-gpu" in done.properties(NONE2)["scaleperf.note"]
+
+
+def test_a_case_that_cannot_be_started_is_an_error_and_in_the_table(project: Project) -> None:
+    (project.path / "suites/trainer.py").chmod(0o644)
+    done = project.run("-k", "none")
+    assert done.returncode == 1
+    assert done.kind(NONE2) == "error"
+    assert "trainer.py" in done.message(NONE2)
+    assert f"{NONE2}  machine_failed" in done.out
+    assert project.records()[NONE2]["decision"] == "machine_failed"
+    assert "interrupted" not in project.records()[NONE2]["reason"]
+    assert done.kind(NONE4) == "skipped"
