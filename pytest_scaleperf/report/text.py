@@ -31,7 +31,10 @@ _NEXT = {
     Decision.FINGERPRINT_MISMATCH: (
         "store a new one with --record-baselines, or name what may differ in the suite's compare_across"
     ),
-    Decision.REGRESSION: "repeat the run by hand with the script below, or look at its log",
+    Decision.REGRESSION: (
+        "repeat the run by hand with the script below, or look at its log; if it is meant to be so: "
+        "scaleperf baselines update --accept-regression WHY"
+    ),
     Decision.INCONCLUSIVE: "take more samples: raise measure.max_samples or measure.steps in the suite",
     Decision.MISSING_METRIC: "look at the log: the run ended well but did not say this number",
 }
@@ -88,8 +91,10 @@ def table(rows: Sequence[Row], *, verbose: bool) -> list[str]:
         lines.append(f"{len(rows) - len(shown)} more passed (-v lists them)")
     stale = [r for r in rows if r.decision is Decision.IMPROVEMENT]
     lines += [f"{r.case_id}: {r.reason}" for r in stale]
-    if stale:
-        lines.append("--record-baselines adds what was measured to the stored samples")
+    if any(r.cells.count("-") < len(r.cells) for r in stale):
+        lines.append("scaleperf baselines update puts what was measured into the place of a stale baseline")
+    if any(r.cells.count("-") == len(r.cells) for r in stale):
+        lines.append("what fits after all needs another `expect` in the suite")
     return lines
 
 
