@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from pytest_scaleperf.report.text import printable
 
 _ENTITIES = {ord(c): f"&#{ord(c)};" for c in "&<>\"'|\\`*_[]~#!:@$^{}"}
 """What begins markup, a table cell, a mention, a reference, a formula, an emoji or a link in GitHub's or GitLab's
 Markdown. As entities these are text wherever they stand."""
+_WWW = re.compile(r"\b(www)\.", re.IGNORECASE)
 
 
 def plain(text: str, limit: int | None = None) -> str:
@@ -22,7 +25,8 @@ def lines(text: str) -> str:
 
 def markdown(text: str, limit: int | None = None) -> str:
     """One line of text that Markdown shows as it is, in a table cell too."""
-    return plain(text, limit).translate(_ENTITIES).replace("www.", "www&#46;").replace("WWW.", "WWW&#46;")
+    shown = plain(text, limit).translate(_ENTITIES)
+    return _WWW.sub(r"\1&#46;", shown)
 
 
 def code(text: str, limit: int | None = None) -> str:

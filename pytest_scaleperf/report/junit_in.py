@@ -123,9 +123,14 @@ def _state(element: TestCase) -> JUnitState:
 
 
 def _messages(element: TestCase) -> Iterator[str]:
+    from junitparser import Skipped  # noqa: PLC0415 - as above
+
     for result in element.result:
         text = result.text or ""
         message = result.message or ""
+        if isinstance(result, Skipped) and message:
+            yield message  # the text of a skip is the same after a file and a line
+            continue
         # pytest puts the first line of the text, or all of it, into the message as well.
         yield text if message in text else f"{message}\n{text}".strip()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pytest_scaleperf.model import Decision
 from pytest_scaleperf.report.text import printable
 
 _PREFIX = "scaleperf.trace"
@@ -37,12 +39,15 @@ def properties(trace: Mapping[str, Any], gpus: int) -> Iterable[tuple[str, str]]
 
 
 def failure_lines(trace: Mapping[str, Any] | None) -> list[str]:
-    """What belongs to a case's failure: where its trace is, and what differs from the earlier one."""
+    """What belongs to a case's failure: what each phase is bound by, where its trace is, what differs from before."""
     if trace is None or "files" not in trace:
         return []
-    lines = [f"  trace: {trace['run']['folder']}", f"  picture: {trace['picture']}"]
+    lines = ["  what its trace says:", *(f"    {line}" for line in _phases(trace))]
+    lines += [f"  trace: {trace['run']['folder']}", f"  picture: {trace['picture']}"]
     if trace.get("baseline"):
         lines.append(f"  trace baseline: {trace['baseline']}")
+        if trace["decision"] == Decision.REGRESSION:
+            lines.append("  to accept it: remove that `trace`, run with --with-trace --record-baselines, and say why")
     if trace.get("difference"):
         lines += ["  what differs:", *(f"    {line}".rstrip() for line in trace["difference"])]
     return [printable(line) for line in lines]
@@ -50,7 +55,13 @@ def failure_lines(trace: Mapping[str, Any] | None) -> list[str]:
 
 def summary_lines(case_id: str, trace: Mapping[str, Any]) -> list[str]:
     """A traced case at the end of the session: where its step's time went, and the picture."""
-    step = next((line for line in trace.get("words", ()) if line.startswith("step: ")), "")
-    if not step:
+    phases = _phases(trace)
+    if not phases:
         return []
-    return [printable(f"trace of {case_id}: {step.removeprefix('step: ')}"), f"  {trace['picture']}"]
+    return [printable(f"trace of {case_id}: {phases[0].removeprefix('step: ')}"), f"  {trace['picture']}"]
+
+
+def _phases(trace: Mapping[str, Any]) -> list[str]:
+    """Of the trace's words the step, its phases and what could be done: up to the first empty line behind them."""
+    begun = itertools.dropwhile(lambda line: not line.startswith("step: "), trace.get("words", ()))
+    return list(itertools.takewhile(bool, begun))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -187,16 +189,17 @@ def skipped(state: str, reason: str, parents: Iterable[str] = (), **chosen: Any)
 
 def write(run_dir: Path, records: Iterable[Mapping[str, Any]]) -> Path:
     """Write records into the sessions that they name, as the plugin lays them out."""
+    known: Counter[str] = Counter()
     for told in records:
         session = run_dir / "sessions" / told["session"]
-        (session / "records").mkdir(parents=True, exist_ok=True)
-        about = {"schema": 1, "session": told["session"], "started": told["finished"] - 600, "system": told["system"]}
-        (session / "session.json").write_text(json.dumps({**about, "arguments": ["suites/", "--gpus", "512"]}))
-        number, path = 1, session / "records" / f"{told['case']}.json"
-        while path.exists():
-            number += 1
-            path = session / "records" / f"{told['case']}.{number}.json"
-        path.write_text(json.dumps(told))
+        if not known[told["session"]]:
+            (session / "records").mkdir(parents=True, exist_ok=True)
+            about = {"schema": 1, "session": told["session"], "started": told["finished"] - 600}
+            told_by = {"system": told["system"], "arguments": ["suites/", "--gpus", "512"]}
+            (session / "session.json").write_text(json.dumps(about | told_by))
+        known[told["session"]] += 1
+        name = re.sub(r"[^A-Za-z0-9.-]", "_", told["case"])[:80]
+        (session / "records" / f"{name}.{known[told['session']]}.json").write_text(json.dumps(told))
     return run_dir
 
 

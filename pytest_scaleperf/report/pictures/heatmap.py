@@ -133,19 +133,19 @@ def _cell(  # noqa: PLR0913 - one cell: where it is, what is in it, how that is 
     elif cell.kind is CellKind.MEASURED:
         text = "?"
     retried = bool(entry.alloc_retries) and cell.kind is CellKind.MEASURED
-    axes.add_patch(
-        Rectangle(
-            (at[0] - 0.48, at[1] - 0.46), 0.96, 0.92, facecolor=face, hatch=hatch, edgecolor=VERMILLION if retried
-            else GREY if hatch else "none", linewidth=2.0 if retried else 0.6,
-        )
-    )  # fmt: skip
+    shape = Rectangle((at[0] - 0.48, at[1] - 0.46), 0.96, 0.92, facecolor=face, hatch=hatch)
+    shape.set_edgecolor(VERMILLION if retried else GREY if hatch else "none")
+    shape.set_linewidth(2.0 if retried else 0.6)
+    shape.set_in_layout(False)  # it lies inside its axes; measuring a thousand cells takes seconds
+    axes.add_patch(shape)
     if retried and numbers:
         text += f"\n▲ {entry.alloc_retries}"
     if numbers or cell.kind is not CellKind.MEASURED or cell.is_best:
         small = 7 if "\n" in text or len(text) > len("57.3k ★") else 8
         label = text if numbers else text.rpartition(" ")[2]
         box = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.8} if hatch else None
-        axes.text(*at, label, color=ink, ha="center", va="center", fontsize=small, linespacing=1.1, bbox=box)
+        shown = axes.text(*at, label, color=ink, ha="center", va="center", fontsize=small, linespacing=1.1, bbox=box)
+        shown.set_in_layout(False)
 
 
 def _legend(grid: Grid) -> list[Patch | Line2D]:
