@@ -19,6 +19,8 @@ from pytest_scaleperf.model import Decision, Evidence, Fingerprint, LaunchError
 SCHEMA = 1
 _SESSIONS = "sessions"
 _RECORDS = "records"
+SCALING = "scaling"
+"""Folder of a session's scaling tests, beside that of the cases' records."""
 
 
 class Syncer:

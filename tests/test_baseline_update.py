@@ -14,12 +14,14 @@ from pytest_scaleperf.baseline import (
     Change,
     Kind,
     Measured,
+    MeasuredScaling,
+    ScalingChange,
     ScalingSample,
     prune,
     read_baselines,
     read_scaling,
-    record_scaling,
     update,
+    update_scaling,
     values_of,
 )
 from pytest_scaleperf.baseline.contents import Contents
@@ -255,39 +257,80 @@ def test_prune_removes_what_is_not_named_and_its_fingerprint(path: Path) -> None
     other = dataclasses.replace(FINGERPRINT, torch="2.14.1")
     gone = dataclasses.replace(measured("a", 1000, fingerprint=other), case_id="demo-8gpu-gone")
     update(path, [measured("a", 1000), gone])
-    record_scaling(path, "demo-2to4gpu-none", FINGERPRINT, ScalingSample("2026-11-30", "a", 0.98, "u", "l"))
-    prune(path, {ID}, {"demo-2to4gpu-none"})
+    scaled(path, 0.98, "a")
+    prune(path, {ID}, {"p"})
     assert set(read_baselines(path)) == {ID}
-    assert set(read_scaling(path)) == {"demo-2to4gpu-none"}
+    assert set(read_scaling(path)) == {"p"}
     assert "2.14.1" not in path.read_text()
     before = path.stat().st_mtime_ns
-    prune(path, {ID}, {"demo-2to4gpu-none"})
+    prune(path, {ID}, {"p"})
     assert path.stat().st_mtime_ns == before
+
+
+def scaled(
+    path: Path, value: float, session: str, accept: str = "", fingerprint: Fingerprint = FINGERPRINT, **more: str
+) -> ScalingChange:
+    sample = ScalingSample(more.get("date", "2026-11-30"), session, value, "u", "l")
+    [change] = update_scaling(path, [MeasuredScaling("p", fingerprint, sample, 0.02)], accept=accept)
+    return change
+
+
+def efficiencies(path: Path) -> list[float]:
+    return [sample.efficiency for sample in read_scaling(path)["p"].samples]
 
 
 def test_an_efficiency_is_stored_and_read_back(path: Path) -> None:
     taken(path, measured("a", 1000))
-    pair = "demo-2to4gpu-none"
-    record_scaling(path, pair, FINGERPRINT, ScalingSample("2026-11-30", "a", 0.98612345, "u", "l"))
-    record_scaling(path, pair, FINGERPRINT, ScalingSample("2026-12-01", "b", 0.99, "u", "l"))
+    assert scaled(path, 0.98612345, "a").kind is Kind.NEW
+    assert scaled(path, 0.99, "b").kind is Kind.ADDED
     path.write_text(path.read_text() + "    tolerance: 2 %\n    why: by hand\n")
     [stored] = read_scaling(path).values()
-    assert [s.efficiency for s in stored.samples] == [0.986123, 0.99]
+    assert efficiencies(path) == [0.986123, 0.99]
     assert stored.efficiency == pytest.approx((0.986123 + 0.99) / 2)
     assert (stored.tolerance, stored.why, stored.fingerprint) == (0.02, "by hand", FINGERPRINT)
     assert stored.where.startswith(f"{path}:")
     taken(path, measured("b", 1001))  # recording a case keeps the efficiencies, and the other way round
-    record_scaling(path, pair, FINGERPRINT, ScalingSample("2026-12-02", "c", 0.9, "u", "l"), replaces=True)
+    assert scaled(path, 1.05, "c").kind is Kind.IMPROVED
+    assert efficiencies(path) == [1.05]
     [stored] = read_scaling(path).values()
-    assert [s.efficiency for s in stored.samples] == [0.9]
     assert (stored.tolerance, stored.why) == (0.02, "by hand")
     assert tps(path) == [1000, 1001]
+    assert scaled(path, 1.05, "c").kind is Kind.KNOWN
+    assert scaled(path, 1.2, "d", date="2026-11-29").kind is Kind.KNOWN
+
+
+def test_a_worse_efficiency_needs_a_reason_which_is_kept(path: Path) -> None:
+    scaled(path, 0.986, "a")
+    assert scaled(path, 0.94, "b").kind is Kind.REFUSED
+    assert efficiencies(path) == [0.986]
+    assert scaled(path, 0.94, "b", "the new switch").kind is Kind.ACCEPTED
+    data: Any = read(path, BaselineError).data
+    assert data["scaling"]["p"]["accepted"] == [
+        {"date": "2026-11-30", "session": "b", "efficiency": 0.986, "why": "the new switch"}
+    ]
+    assert efficiencies(path) == [0.94]
+
+
+@pytest.mark.parametrize("nightly", [False, True])
+def test_an_efficiency_cannot_creep_either(path: Path, nightly: bool) -> None:  # noqa: FBT001 - a column of the table
+    scaled(path, 1.0, "a")
+    kinds, value = [], 1.0
+    for night in range(1, 31):
+        value *= 0.998
+        torch = f"2.14.0.dev{night}" if nightly else FINGERPRINT.torch
+        fingerprint = dataclasses.replace(FINGERPRINT, torch=torch)
+        kinds.append(scaled(path, value, f"n{night}", fingerprint=fingerprint, date=f"2026-12-{night:02}").kind)
+        if kinds[-1] is Kind.REFUSED:
+            break
+    assert kinds[:-1] == [Kind.REPLACED if nightly else Kind.ADDED] * (len(kinds) - 1)
+    assert kinds[-1] is Kind.REFUSED
+    assert read_scaling(path)["p"].efficiency >= 1 - 0.02 * CREEP
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
 def test_an_efficiency_must_be_a_number_above_0(path: Path, wrong: float) -> None:
     with pytest.raises(BaselineError, match="expected an efficiency more than 0"):
-        record_scaling(path, "p", FINGERPRINT, ScalingSample("2026-11-30", "a", wrong, "u", "l"))
+        scaled(path, wrong, "a")
     assert not path.exists()
 
 
@@ -304,7 +347,7 @@ def test_an_efficiency_must_be_a_number_above_0(path: Path, wrong: float) -> Non
     ],
 )
 def test_a_fault_in_an_efficiency(path: Path, old: str, new: str, fault: str) -> None:
-    record_scaling(path, "p", FINGERPRINT, ScalingSample("2026-11-30", "a", 0.98, "u", "l"))
+    scaled(path, 0.98, "a")
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))

@@ -12,7 +12,14 @@ from pytest_scaleperf.baseline.compare import Measured, Shift, shifts, values_of
 from pytest_scaleperf.baseline.contents import Entry
 from pytest_scaleperf.baseline.read import baseline_value, read_baselines
 from pytest_scaleperf.baseline.record import record_sample, record_samples
-from pytest_scaleperf.baseline.scaling import ScalingBaseline, ScalingSample, read_scaling, record_scaling
+from pytest_scaleperf.baseline.scaling import (
+    MeasuredScaling,
+    ScalingBaseline,
+    ScalingChange,
+    ScalingSample,
+    read_scaling,
+    update_scaling,
+)
 from pytest_scaleperf.baseline.trace import TraceBaseline, TraceSample, read_traces, record_trace
 from pytest_scaleperf.baseline.update import Change, Kind, prune, update
 
@@ -21,7 +28,9 @@ __all__ = [
     "Entry",
     "Kind",
     "Measured",
+    "MeasuredScaling",
     "ScalingBaseline",
+    "ScalingChange",
     "ScalingSample",
     "Shift",
     "TraceBaseline",
@@ -33,9 +42,9 @@ __all__ = [
     "read_traces",
     "record_sample",
     "record_samples",
-    "record_scaling",
     "record_trace",
     "shifts",
     "update",
+    "update_scaling",
     "values_of",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,22 @@ class Stored:
     fingerprint: Fingerprint
     samples: tuple[BaselineSample, ...]
     best: Mapping[Metric, float]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScaling:
+    """What the file holds of one pair of rungs. ``best`` is as for the cases, ``newest`` the day of the last sample."""
+
+    fingerprint: Fingerprint
+    efficiencies: tuple[float, ...]
+    sessions: Collection[str]
+    newest: str
+    best: float
+
+    @property
+    def efficiency(self) -> float:
+        """The median of the samples, as it is written."""
+        return float(f"{statistics.median(self.efficiencies):.{SIGNIFICANT_DIGITS}g}")
 
 
 @dataclass(slots=True)
@@ -100,13 +117,40 @@ class Contents:
             entry["why"] = new.why
         self.changed = True
 
-    def add_scaling(self, pair_id: str, fingerprint: Fingerprint, sample: dict[str, Data], *, replaces: bool) -> None:
-        """Add a sample of an efficiency, or put it in the place of the stored ones."""
+    def stored_scaling(self, pair_id: str) -> StoredScaling | None:
+        """The pair's fingerprint and efficiencies, or None where it has no entry."""
+        entry = self.scaling.get(pair_id)
+        if entry is None:
+            return None
+        fingerprint = Fingerprint(**self.fingerprints[entry["fingerprint"]], config=entry["config"])
+        samples: list[dict[str, Any]] = entry["samples"]
+        efficiencies = tuple(float(sample["efficiency"]) for sample in samples)
+        best = max(float(entry.get("best", 0.0)), efficiencies[0])
+        days = [str(sample["date"]) for sample in samples]
+        return StoredScaling(fingerprint, efficiencies, {str(s["session"]) for s in samples}, max(days), best)
+
+    def add_scaling(
+        self,
+        pair_id: str,
+        fingerprint: Fingerprint,
+        sample: dict[str, Data],
+        *,
+        replaces: bool = False,
+        accepted: str = "",
+    ) -> None:
+        """Add a sample of an efficiency, or put it in the place of the stored ones, as ``add`` does."""
         name = self._name(fingerprint)
+        before = self.stored_scaling(pair_id)
         entry = self.scaling.setdefault(pair_id, {"samples": []})
-        same = (entry.get("fingerprint"), entry.get("config")) == (name, fingerprint.config)
-        kept = entry["samples"] if same and not replaces else []
-        entry.update(fingerprint=name, config=fingerprint.config, samples=[*kept, sample])
+        if before is not None and (replaces or before.fingerprint != fingerprint):
+            if accepted:
+                noted = {"date": sample["date"], "session": sample["session"], "efficiency": before.efficiency}
+                entry["accepted"] = [*entry.get("accepted", ()), {**noted, "why": accepted}]
+            entry["samples"] = []
+            entry.pop("best", None)
+            if not replaces:
+                entry["best"] = max(before.best, before.efficiency)
+        entry.update(fingerprint=name, config=fingerprint.config, samples=[*entry["samples"], sample])
         self.changed = True
 
     def add_trace(

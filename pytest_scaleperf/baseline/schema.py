@@ -123,12 +123,25 @@ class ScalingSamplePart(FileModel):
     lower: Text = Field(description="the case of the smaller rung")
 
 
+class AcceptedScalingPart(FileModel):
+    """What stood here before a worse efficiency was accepted, and why it was."""
+
+    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    session: Text = Field(description="the session whose efficiency was accepted")
+    efficiency: _Positive = Field(description="a number more than 0")
+    why: Text = Field(description="text")
+
+
 class ScalingPart(FileModel):
     """One pair of rungs."""
 
     fingerprint: Text = Field(description="the name of one of the fingerprints")
     config: Text = Field(description="the digest of the configurations of all cases of the pair, as text")
     samples: list[ScalingSamplePart] = Field(min_length=1, description="a list of samples, at least one")
+    best: _Positive | None = Field(default=None, description="a number more than 0")
+    accepted: list[AcceptedScalingPart] = Field(
+        default_factory=list, description="a list of mappings with date, session, efficiency and why"
+    )
     tolerance: Fraction | None = Field(default=None, description=FRACTION)
     why: Text = Field(default="", description="text")
 

@@ -14,7 +14,8 @@ import typer
 from pytest_scaleperf.model import BaselineError, ScalePerfError
 
 if TYPE_CHECKING:
-    from pytest_scaleperf.baseline import Change, Measured
+    from pytest_scaleperf.baseline import Change, Measured, MeasuredScaling, ScalingChange
+    from pytest_scaleperf.baselines_cli.efficiencies import TakenPair
     from pytest_scaleperf.baselines_cli.sources import Sources, Taken
     from pytest_scaleperf.model import Suite
 
@@ -81,7 +82,7 @@ def diff(
 
     Exit code 0 whatever the differences are; 1 where something given could not be read.
     """
-    from pytest_scaleperf.baseline import read_baselines, shifts, values_of  # noqa: PLC0415 - as in show
+    from pytest_scaleperf.baseline import read_baselines, read_scaling, shifts, values_of  # noqa: PLC0415 - as in show
     from pytest_scaleperf.baselines_cli import tables  # noqa: PLC0415 - as in show
 
     with _faults_in_words():
@@ -99,6 +100,13 @@ def diff(
             typer.echo(json.dumps([row.as_data() for row in rows], indent=1))
         else:
             for line in tables.differences(rows) if rows else ("no case completed: nothing to compare",):
+                typer.echo(line)
+            pairs = [
+                (new, read_scaling(path).get(new.pair_id))
+                for path, many in _pairs(found, baselines, case)
+                for new in many
+            ]
+            for line in tables.efficiency_differences(pairs) if pairs else ():
                 typer.echo(line)
             _say_left_out(found)
         _end(found, refused=False)
@@ -125,12 +133,15 @@ def update(
     with _faults_in_words():
         why = _reason(accept_regression)
         found, groups = _taken(source, baselines, case)
-        changes: list[Change] = []
+        changes: list[Change | ScalingChange] = []
         for path, many in groups.items():
             done = baseline.update(path, many, accept=why, dry_run=dry_run)
-            lines = list(tables.changes(done))
-            typer.echo("\n".join([str(path), *lines]) if lines else f"{path}: as it was")
+            _say_changes(path, list(tables.changes(done)))
             changes += done
+        for path, pairs in _pairs(found, baselines, case):
+            compared = baseline.update_scaling(path, pairs, accept=why, dry_run=dry_run)
+            _say_changes(path, list(tables.efficiency_changes(compared)))
+            changes += compared
         _say_left_out(found)
         refused = any(change.kind is baseline.Kind.REFUSED for change in changes)
         typer.echo(f"{tables.summary(changes)}{'; a dry run, nothing was written' if dry_run else ''}")
@@ -210,7 +221,19 @@ def _taken(
     return found, groups
 
 
-def _path_of(baselines: Path, taken: Taken) -> Path:
+def _pairs(found: Sources, baselines: Path, patterns: Sequence[str] | None) -> list[tuple[Path, list[MeasuredScaling]]]:
+    groups: dict[Path, list[MeasuredScaling]] = {}
+    for each in found.pairs:
+        if _wanted(each.measured.pair_id, patterns):
+            groups.setdefault(_path_of(baselines, each), []).append(each.measured)
+    return list(groups.items())
+
+
+def _say_changes(path: Path, lines: list[str]) -> None:
+    typer.echo("\n".join([str(path), *lines]) if lines else f"{path}: as it was")
+
+
+def _path_of(baselines: Path, taken: Taken | TakenPair) -> Path:
     if not (baselines / taken.system / _SYSTEM_FILE).is_file():
         raise BaselineError(
             f"{baselines}: expected a folder {taken.system} with a {_SYSTEM_FILE}, found none; say --baselines DIR"

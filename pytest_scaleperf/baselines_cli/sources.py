@@ -7,10 +7,14 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_scaleperf.baseline import Measured
 from pytest_scaleperf.model import BaselineSample, Decision, Outcome, ScalePerfError
 from pytest_scaleperf.report.contents import Entry, Fault
+
+if TYPE_CHECKING:
+    from pytest_scaleperf.baselines_cli.efficiencies import TakenPair
 
 _JUDGED_BY_NUMBERS = frozenset(
     {
@@ -52,6 +56,7 @@ class Sources:
     """Everything that the given paths say. ``seen`` has (system, case id) of every case with any entry at all."""
 
     taken: tuple[Taken, ...]
+    pairs: tuple[TakenPair, ...]
     left_out: tuple[LeftOut, ...]
     seen: frozenset[tuple[str, str]]
     faults: tuple[Fault, ...]
@@ -64,6 +69,7 @@ def gather(paths: Sequence[Path]) -> Sources:
     A record says more than a JUnit file (each launch, all digits), so it wins where both tell of a case's session.
     Raises ScalePerfError where a path is none of them.
     """
+    from pytest_scaleperf.baselines_cli.efficiencies import of_sessions, of_tests  # noqa: PLC0415 - as below
     from pytest_scaleperf.report.junit_entry import entry_of  # noqa: PLC0415 - msgspec and junitparser, only where read
     from pytest_scaleperf.report.junit_in import read_junit  # noqa: PLC0415 - as above
     from pytest_scaleperf.report.records_in import read_folders  # noqa: PLC0415 - as above
@@ -73,7 +79,8 @@ def gather(paths: Sequence[Path]) -> Sources:
     files, junit_faults = read_junit(junit)
     faults = [*found.faults, *junit_faults]
     entries = list(found.entries)
-    for attempt in (part.attempt for file in files for part in file.parts):
+    attempts = [part.attempt for file in files for part in file.parts]
+    for attempt in attempts:
         case_id = attempt.said("case")
         if case_id is None:
             continue
@@ -84,7 +91,13 @@ def gather(paths: Sequence[Path]) -> Sources:
             entries.append(made)
     taken, left_out = _sorted_out(entries)
     seen = frozenset((entry.system, entry.case_id) for entry in entries)
-    return Sources(tuple(taken), tuple(left_out), seen, tuple(faults), (*sessions, *junit))
+    pairs = {  # of the same session the record, which has all digits
+        (pair.system, pair.measured.pair_id, pair.measured.sample.session): pair
+        for pair in (*of_tests(attempts, faults), *of_sessions(sessions, faults))
+        if _NAME.fullmatch(pair.system) and _NAME.fullmatch(pair.suite)
+    }
+    places = (*sessions, *junit)
+    return Sources(tuple(taken), tuple(pairs.values()), tuple(left_out), seen, tuple(faults), places)
 
 
 def _places(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:

@@ -7,7 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_scaleperf.baseline import Change, Kind, Measured, ScalingBaseline, Shift, values_of
+from pytest_scaleperf.baseline import (
+    Change,
+    Kind,
+    Measured,
+    MeasuredScaling,
+    ScalingBaseline,
+    ScalingChange,
+    Shift,
+    values_of,
+)
 from pytest_scaleperf.model import Baseline, Metric, as_plain
 from pytest_scaleperf.report.escape import plain
 from pytest_scaleperf.report.numbers import change, counted, figure
@@ -105,6 +114,31 @@ def differences(rows: Sequence[Difference]) -> list[str]:
     return columns([titles, *lines])
 
 
+def efficiency_changes(found: Sequence[ScalingChange]) -> Iterator[str]:
+    """A line a pair of rungs that is changed or refused."""
+    for each in sorted(found, key=lambda c: (c.kind is not Kind.REFUSED, c.kind, c.pair_id)):
+        if each.kind is not Kind.KNOWN:
+            why = f"; {plain(each.reason)}" if each.reason else ""
+            moved = efficiency(each.before, each.after)
+            yield f"  {each.kind:8}  {plain(each.pair_id)}: efficiency {moved} (of {plain(each.session)}){why}"
+
+
+def efficiency(before: float | None, after: float) -> str:
+    """An efficiency as stored and as found."""
+    return f"{after:.4f}" if before is None else f"{before:.4f} -> {after:.4f} ({change(after / before - 1)})"
+
+
+def efficiency_differences(pairs: Sequence[tuple[MeasuredScaling, ScalingBaseline | None]]) -> list[str]:
+    """A line a pair of rungs, worst first."""
+    rows = []
+    for new, stored in pairs:
+        value, before = new.sample.efficiency, None if stored is None else stored.efficiency
+        bands = 0.0 if before is None else (1 - value / before) / new.tolerance
+        state = "no baseline" if before is None else "WORSE" if bands > 1 else "better" if bands < -1 else "inside"
+        rows.append((-bands, plain(new.pair_id), state, efficiency(before, value)))
+    return columns([("scaling", "against its baseline", "efficiency"), *(row[1:] for row in sorted(rows))])
+
+
 def changes(found: Sequence[Change]) -> Iterator[str]:
     """A line a case that is changed or refused; what is as it was is counted."""
     for each in sorted(found, key=lambda c: (c.kind is not Kind.REFUSED, c.kind, c.case_id)):
@@ -116,7 +150,7 @@ def changes(found: Sequence[Change]) -> Iterator[str]:
         yield f"  {each.kind:8}  {plain(each.case_id)}: {values} ({samples} of {plain(each.session)}){why}"
 
 
-def summary(found: Iterable[Change]) -> str:
+def summary(found: Iterable[Change | ScalingChange]) -> str:
     """How many of each kind."""
     counts = Counter(each.kind for each in found)
     return ", ".join(f"{counts[kind]} {kind}" for kind in Kind if counts[kind]) or "nothing to take in"

@@ -11,9 +11,6 @@ from pytest_scaleperf.baseline import ScalingBaseline
 from pytest_scaleperf.model import Case, Decision, Fingerprint
 from pytest_scaleperf.suite import Pair
 
-CREEP = 0.5
-"""The share of its tolerance that a recorded efficiency may lose against its first sample; as for the cases."""
-
 
 @dataclass(frozen=True, slots=True)
 class Speed:
@@ -49,6 +46,7 @@ class Scaling:
     change: float | None = None
     noise: float | None = None
     notes: tuple[str, ...] = ()
+    fingerprint: Fingerprint | None = None
 
 
 def passing(side: Sequence[Speed]) -> list[Speed]:
@@ -87,7 +85,17 @@ def judge_pair(
     if not upper.tps or not lower.tps:
         raise ValueError("expected two speeds above 0: only what passed is compared")
     efficiency, noise = upper.tps / lower.tps, math.hypot(upper.noise, lower.noise)
-    found = Scaling(pair, Decision.NO_BASELINE, "", upper, lower, efficiency, tolerance=pair.tolerance, noise=noise)
+    found = Scaling(
+        pair,
+        Decision.NO_BASELINE,
+        "",
+        upper,
+        lower,
+        efficiency,
+        tolerance=pair.tolerance,
+        noise=noise,
+        fingerprint=fingerprint,
+    )
     if stored is None:
         return dataclasses.replace(found, reason=f"{_words(found)}; no baseline is stored for this pair")
     base, tolerance = stored.efficiency, pair.tolerance if stored.tolerance is None else stored.tolerance
@@ -106,14 +114,6 @@ def judge_pair(
         reason = f"baseline stale, better than its band: {reason}"
     notes = (f"differs from the baseline's run: {named_}",) if differences else ()
     return dataclasses.replace(found, reason=reason, notes=notes)
-
-
-def lowers(found: Scaling, stored: ScalingBaseline | None) -> bool:
-    """Whether storing it would make the baseline worse by more than its share, against the first of its samples."""
-    if stored is None or found.efficiency is None or found.tolerance is None:
-        return False
-    best = max(stored.efficiency, stored.samples[0].efficiency)
-    return (best - found.efficiency) / best > CREEP * found.tolerance
 
 
 def named(speeds: Sequence[Speed]) -> str:

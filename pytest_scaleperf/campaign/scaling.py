@@ -15,8 +15,8 @@ from typing import Any
 from pytest_scaleperf import baseline as baselines
 from pytest_scaleperf import records
 from pytest_scaleperf.campaign.core import Campaign
-from pytest_scaleperf.campaign.efficiency import Scaling, Speed, judge_pair, lowers, passing, unsure
-from pytest_scaleperf.model import Baseline, Case, Decision, Fingerprint, LaunchError, Metric, Suite
+from pytest_scaleperf.campaign.efficiency import Scaling, Speed, judge_pair, passing, unsure
+from pytest_scaleperf.model import Baseline, Case, Decision, LaunchError, Metric, Suite, as_plain
 from pytest_scaleperf.suite import Pair
 
 _KEPT = ("decision", "reason", "efficiency", "baseline", "tolerance", "change", "noise", "notes")
@@ -84,43 +84,57 @@ class ScalingJudge:
     def _judged(self, pair: Pair, upper: Speed, lower: Speed) -> Scaling:
         path = self._path(pair.suite)
         fingerprint = dataclasses.replace(self.campaign.fingerprint(upper.case), config=pair.config)
-        stored = baselines.read_scaling(path).get(pair.id)
-        found = judge_pair(pair, upper, lower, stored, fingerprint)
-        if self.campaign.settings.record_baselines and not lowers(found, stored):
-            found = self._recorded(path, found, fingerprint)
-        folder = self.campaign.session.path / "scaling"
+        found = judge_pair(pair, upper, lower, baselines.read_scaling(path).get(pair.id), fingerprint)
+        if self.campaign.settings.record_baselines:
+            found = self._recorded(path, found)
+        folder = self.campaign.session.path / records.SCALING
         folder.mkdir(exist_ok=True)
-        records.write_json(folder / f"{pair.id}.json", _as_record(found))
+        records.write_json(folder / f"{pair.id}.json", self._as_record(found))
         return found
 
-    def _recorded(self, path: Path, found: Scaling, fingerprint: Fingerprint) -> Scaling:
+    def _recorded(self, path: Path, found: Scaling) -> Scaling:
+        """Store the efficiency where there was none, or take it in where it does not make the stored one worse."""
         new = found.decision in (Decision.NO_BASELINE, Decision.FINGERPRINT_MISMATCH)
-        if found.efficiency is None or found.upper is None or found.lower is None:
+        measured = _measured(found, self.campaign.session.id)
+        if measured is None or not (new or found.decision.is_pass):
             return found
-        if not (new or found.decision.is_pass):
-            return found
-        date, session = time.strftime("%Y-%m-%d"), self.campaign.session.id
-        sample = baselines.ScalingSample(
-            date, session, found.efficiency, upper=found.upper.case.id, lower=found.lower.case.id
-        )
-        stale = found.decision is Decision.IMPROVEMENT
-        baselines.record_scaling(path, found.pair.id, fingerprint, sample, replaces=stale)
+        [change] = baselines.update_scaling(path, [measured])
+        if change.kind is baselines.Kind.REFUSED:
+            note = f"not recorded: {change.reason}; `scaleperf baselines update --accept-regression WHY` takes it"
+            return dataclasses.replace(found, notes=(*found.notes, note))
         if not new:
             return found
         text = f"recorded, not judged: baseline written to {path}; run again without --record-baselines"
         return dataclasses.replace(found, decision=Decision.RECORDED, reason=text)
 
+    def _as_record(self, found: Scaling) -> dict[str, Any]:
+        """What is kept of a pair, beside the records of the cases."""
+        sides = {
+            name: None if speed is None else {"case": speed.case.id, "tps": speed.tps, "where": speed.where}
+            for name, speed in (("upper", found.upper), ("lower", found.lower))
+        }
+        about = {
+            "schema": records.SCHEMA,
+            "session": self.campaign.session.id,
+            "pair": found.pair.id,
+            "suite": found.pair.suite.name,
+            "system": self.campaign.system.name,
+            "gpus": found.pair.gpus,
+            "finished": time.time(),
+            "fingerprint": None if found.fingerprint is None else as_plain(found.fingerprint),
+        }
+        return {**about, **sides, **{name: getattr(found, name) for name in _KEPT}}
+
+
+def _measured(found: Scaling, session: str) -> baselines.MeasuredScaling | None:
+    sides, fingerprint = (found.upper, found.lower), found.fingerprint
+    if found.efficiency is None or found.tolerance is None or fingerprint is None or None in sides:
+        return None
+    upper, lower = (speed.case.id for speed in sides if speed is not None)
+    sample = baselines.ScalingSample(time.strftime("%Y-%m-%d"), session, found.efficiency, upper, lower)
+    return baselines.MeasuredScaling(found.pair.id, fingerprint, sample, found.tolerance)
+
 
 def _speed_of(case: Case, decision: Decision, record: Mapping[str, Any], where: str) -> Speed:
     tps: Mapping[str, Any] = next((m for m in record["metrics"] if m["metric"] == Metric.TPS), {})
     return Speed(case, decision, tps.get("value"), tps.get("noise") or 0.0, where)
-
-
-def _as_record(found: Scaling) -> dict[str, Any]:
-    """What is kept of a pair, beside the records of the cases."""
-    sides = {
-        name: None if speed is None else {"case": speed.case.id, "tps": speed.tps, "where": speed.where}
-        for name, speed in (("upper", found.upper), ("lower", found.lower))
-    }
-    kept = {name: getattr(found, name) for name in _KEPT}
-    return {"schema": records.SCHEMA, "pair": found.pair.id, "suite": found.pair.suite.name, **sides, **kept}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_scaleperf.model import Decision, Metric, ScalePerfError, Suite, System
+from pytest_scaleperf.model import Decision, Metric, ScalePerfError, Suite, System, as_plain
 from pytest_scaleperf.plugin.case import CALL, Regression
 from pytest_scaleperf.plugin.state import STATE
 from pytest_scaleperf.report.numbers import figure
@@ -60,7 +61,7 @@ def scaleperf_scaling(request: pytest.FixtureRequest) -> Iterator[ScalePerfScali
     except ScalePerfError as error:
         pytest.fail(str(error), pytrace=False)
     request.config.stash.setdefault(_ROWS, []).append(found)
-    request.node.user_properties.extend(_properties(found))
+    request.node.user_properties.extend(_properties(found, state.campaign().session.id))
     if found.decision is Decision.SKIPPED:
         pytest.skip(found.reason)
     given = ScalePerfScaling(found)
@@ -144,7 +145,7 @@ def _speed(speed: Speed) -> str:
     return f"{value}, {speed.decision} {f'in {speed.where}' if speed.where else 'in this session'}"
 
 
-def _properties(found: Scaling) -> Iterable[tuple[str, str]]:
+def _properties(found: Scaling, session: str) -> Iterable[tuple[str, str]]:
     """The pair's numbers as JUnit properties."""
     yield "scaleperf.scaling", found.pair.id
     yield "scaleperf.suite", found.pair.suite.name
@@ -165,3 +166,6 @@ def _properties(found: Scaling) -> Iterable[tuple[str, str]]:
         yield "scaleperf.efficiency.tolerance_pct", f"{100 * found.tolerance:.2f}"
     for note in found.notes:
         yield "scaleperf.note", note
+    yield "scaleperf.session", session
+    if found.fingerprint is not None:
+        yield "scaleperf.fingerprint", json.dumps(as_plain(found.fingerprint), sort_keys=True)

@@ -16,6 +16,8 @@ from pytest_scaleperf.baselines_cli import baselines_app
 from pytest_scaleperf.model import Metric
 from tests.plugin.conftest import FULL2, FULL4, NONE2, NONE4, SUITE, Finished, Project
 
+PAIR = "demo-2to4gpu-none"
+
 
 def command(project: Project, *args: str | Path) -> Result:
     """Run the command in the project's folder, as a user does."""
@@ -164,10 +166,7 @@ def test_only_the_newest_session_of_a_run_directory_counts(project: Project) -> 
     project.run("-k", "2gpu and none")
     project.scenario({NONE2: {"tps": 1200}})
     project.run("-k", "2gpu and none")
-    newest = max(project.run_dir.glob("sessions/*"), key=lambda path: path.stat().st_mtime_ns)
-    others = [path for path in project.run_dir.glob("sessions/*") if path != newest]
-    for number, path in enumerate(others):  # names are by the second, and these two may be of the same
-        path.rename(path.with_name(f"20200101-00000{number}-aaaaaa"))
+    _rename_the_older(project)
     command(project, "update")
     assert tps(project, NONE2) == 1200
 
@@ -284,3 +283,41 @@ def test_an_unknown_system_is_said(project: Project) -> None:
     result = command(project, "update", done.junit, "--baselines", "elsewhere")
     assert result.exit_code == 2
     assert "expected a folder lab with a system.yaml" in result.output
+
+
+@pytest.fixture
+def uneven(bare: Project) -> tuple[Project, Finished]:
+    """Scaling is tested; since the baselines were recorded the larger rung has lost 2.6 % more."""
+    bare.suite(scaling={"tolerance": "2 %"})
+    (bare.path / "suites/test_scaling.py").write_text(
+        "def test_scaling(scaleperf_scaling):\n    scaleperf_scaling.check()\n"
+    )
+    bare.run("--record-baselines", "-k", "none")
+    bare.scenario({NONE4: {"tps": 974}})
+    return bare, bare.run("-k", "none")
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_worse_efficiency_needs_a_reason_too(uneven: tuple[Project, Finished], alone: bool) -> None:  # noqa: FBT001
+    project, done = uneven
+    assert done.kind(PAIR) == "failed"
+    source: Path = done.junit if alone else project.run_dir
+    if not alone:
+        _rename_the_older(project)
+    shown = command(project, "diff", source)
+    assert "WORSE                 1.0000 -> 0.9740 (-2.6%)" in shown.output
+    refused = command(project, "update", source, "--case", PAIR)
+    assert refused.exit_code == 1
+    assert f"refused   {PAIR}: efficiency 1.0000 -> 0.9740 (-2.6%)" in refused.output
+    taken = command(project, "update", source, "--case", PAIR, "--accept-regression", "a longer cable")
+    assert taken.exit_code == 0, taken.output
+    [accepted] = yaml.safe_load(project.baseline_file.read_text())["scaling"][PAIR]["accepted"]
+    assert (accepted["efficiency"], accepted["why"]) == (1.0, "a longer cable")
+    assert project.run("-k", "none").kind(PAIR) == "passed"
+
+
+def _rename_the_older(project: Project) -> None:
+    """Names are by the second: of two sessions of the same second, the newest is not told by its name."""
+    sessions = sorted(project.run_dir.glob("sessions/*"), key=lambda path: path.stat().st_mtime_ns)
+    for number, path in enumerate(sessions[:-1]):
+        path.rename(path.with_name(f"20200101-00000{number}-aaaaaa"))
