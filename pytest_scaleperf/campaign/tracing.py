@@ -191,7 +191,7 @@ class Tracer:
             lost = against.decision in (Decision.REGRESSION, Decision.MISSING_METRIC)
             if lost or worse:
                 why = against.reason if lost else "; ".join(worse)
-                note = f"not recorded, as it is not what is stored: {why}. To take it, remove `trace` at {stored.where}"
+                note = f"not recorded: {why}. To take it, remove `trace` at {stored.where}"
                 return replace(verdict, notes=(*verdict.notes, note))
         sample = baselines.TraceSample(time.strftime("%Y-%m-%d"), self.campaign.session.id, traced.found.shares)
         replaces = new or decision is Decision.IMPROVEMENT

@@ -112,7 +112,10 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     state = config.stash[STATE]
     if not state.cases or state.system is None:
         return []
-    return text.header(state.system, state.settings.gpus, state.cases)
+    lines = text.header(state.system, state.settings.gpus, state.cases)
+    if config.getoption("trace", False):
+        lines.append("scaleperf: --trace is pytest's own debugger; to trace the cases' steps, say --with-trace")
+    return lines
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,7 +2,8 @@
 
 It writes torchtitan's console lines and real TensorBoard event files, and can be told, per case and per
 attempt, to be slow, to run out of memory, to hang, crash, print NaN, leave out a metric or end early. What it
-prints is SIMULATED and says so. Told by the JSON file named in SCALEPERF_STANDIN:
+prints is SIMULATED and says so. Where the profiler is asked for, the files in the folder ``traces`` are copied to where
+torchtitan would write its traces. Told by the JSON file named in SCALEPERF_STANDIN:
 ``{"<pattern of case ids>": {"tps": 1000, "memory": 40.0, "fault": "oom"}}``; lists are read by attempt number.
 """
 
@@ -134,6 +135,22 @@ def fail(told: dict[str, Any]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def write_traces(argv: list[str], run_dir: Path, told: dict[str, Any]) -> None:
+    """Put the traces that were told where torchtitan writes them at the step of ``profile_freq``."""
+    if "--profiler.enable_profiling" not in argv or "traces" not in told:
+        return
+    import shutil  # noqa: PLC0415 - 10 ms of a start that takes 40
+
+    freq = int(option(argv, "--profiler.profile_freq"))
+    steps, active, warmup = (
+        int(option(argv, name))
+        for name in ("--training.steps", "--profiler.profiler_active", "--profiler.profiler_warmup")
+    )
+    if freq > steps or freq < active + warmup:
+        raise SystemExit(f"stand-in trainer: {freq=} {steps=} {active=} {warmup=}: nothing would be recorded")
+    shutil.copytree(told["traces"], run_dir / "profiling" / "traces" / f"iteration_{freq}")
+
+
 def main() -> None:
     """Print the steps that the flags ask for."""
     argv, run_dir = sys.argv[1:], Path(os.environ["SCALEPERF_RUN_DIR"])
@@ -160,6 +177,7 @@ def main() -> None:
                 events.scalar(step, tag, value)
         shown = "" if told.get("no_tps") else f"  tps: {tps:,.0f}  tflops: {tflops:,.2f}  mfu: N/A"
         say(f"step: {step:2}  loss: {loss:8.5f}  grad_norm:  1.0000  memory: {told['memory']:5.2f}GiB(50.00%){shown}")
+    write_traces(argv, run_dir, told)
     say("Training completed")
 
 
