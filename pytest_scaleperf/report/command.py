@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pytest_scaleperf.model import ScalePerfError
-from pytest_scaleperf.report.contents import MAX_AGE_HOURS, SECONDS_PER_HOUR
+from pytest_scaleperf.report.contents import MAX_AGE_HOURS, SECONDS_PER_HOUR, TITLE
 
 if TYPE_CHECKING:
     from pytest_scaleperf.report.contents import Report
@@ -45,6 +45,7 @@ def report(  # noqa: PLR0913 - each is one option of the command line
     github_summary: Annotated[
         bool, typer.Option("--github-summary", help=f"Append the Markdown to the file that ${_SUMMARY} names.")
     ] = False,
+    title: Annotated[str, typer.Option(metavar="TEXT", help="What the report is called.")] = TITLE,
     max_age: Annotated[
         float, typer.Option(min=0, metavar="HOURS", help="Sessions that ended longer before the newest are history.")
     ] = MAX_AGE_HOURS,
@@ -58,13 +59,13 @@ def report(  # noqa: PLR0913 - each is one option of the command line
 
     try:
         found, files = read([*paths, *(merge or ())], max_age * SECONDS_PER_HOUR)
-        text = _markdown(found)
+        text = _markdown(found, title)
         if markdown is not None:
             _write(markdown, text)
         if github_summary:
             _append_summary(text)
         if html is not None or png is not None:
-            _drawn(found, html, png)
+            _drawn(found, title, html, png)
         if junit is not None:
             _merged(junit, files, found)
         if metrics is not None:
@@ -82,20 +83,20 @@ def report(  # noqa: PLR0913 - each is one option of the command line
         raise typer.Exit(_INCOMPLETE)
 
 
-def _markdown(found: Report) -> str:
+def _markdown(found: Report, title: str) -> str:
     from pytest_scaleperf.report import markdown  # noqa: PLC0415 - as said above
 
-    return markdown.render(found)
+    return markdown.render(found, title)
 
 
-def _drawn(found: Report, html: Path | None, png: Path | None) -> None:
+def _drawn(found: Report, title: str, html: Path | None, png: Path | None) -> None:
     from pytest_scaleperf.report.pictures.album import album  # noqa: PLC0415 - as said above
 
     pictures = album(found)
     if html is not None:
         from pytest_scaleperf.report import page  # noqa: PLC0415 - as said above
 
-        _write(html, page.render(found, pictures))
+        _write(html, page.render(found, pictures, title))
     if png is not None:
         for picture in pictures.pictures:
             picture.png(png)

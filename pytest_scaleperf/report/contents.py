@@ -22,6 +22,7 @@ from pytest_scaleperf.model import (
     StopReason,
 )
 
+TITLE = "scaleperf"
 SECONDS_PER_HOUR = 3600.0
 MAX_AGE_HOURS = 18.0
 """How long before the newest entry a session may have ended to be of this report's time: long enough for the stages of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
 from collections import defaultdict
@@ -57,7 +58,8 @@ def write(merged: JUnitXml, path: Path) -> None:
         merged.write(str(temporary))
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise ScalePerfError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from pytest_scaleperf.model import Decision, Metric, MetricVerdict
 from pytest_scaleperf.report import views
-from pytest_scaleperf.report.contents import Entry, Report
+from pytest_scaleperf.report.contents import TITLE, Entry, Report
 from pytest_scaleperf.report.escape import code, markdown
 from pytest_scaleperf.report.numbers import change, counted, figure, hours, moment, percent
 
@@ -20,10 +20,10 @@ _LONG_REASON = 400
 _NAMES = 6
 
 
-def render(report: Report) -> str:
-    """The whole report; fewer than ``MOST_BYTES`` bytes."""
+def render(report: Report, title: str = TITLE) -> str:
+    """The whole report under a title; fewer than ``MOST_BYTES`` bytes."""
     parts = [
-        _headline(report),
+        _headline(report, title),
         _changed(report),
         _ladder(report),
         _not_run(report),
@@ -34,14 +34,13 @@ def render(report: Report) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _headline(report: Report) -> str:
+def _headline(report: Report, title: str) -> str:
     red = sum(1 for case in report.cases if case.now.is_red)
-    title = f"{red} of {counted(len(report.cases), 'case')} red" if red else f"{counted(len(report.cases), 'case')}"
     verdicts = ", ".join(f"{number} {word}" for word, number in views.summary(report))
     unit = "rank-hours on a CPU" if report.measures_cpu else "GPU-hours"
     spent = hours(report.gpu_seconds)
     text = [
-        f"## scaleperf: {title}",
+        f"## {markdown(title, _REASON)}: {red} of {counted(len(report.cases), 'case')} red",
         f"{verdicts}. {spent} {unit} spent. Newest record: {moment(report.newest)}.",
     ]
     if report.measures_cpu:
@@ -65,7 +64,7 @@ def _changed(report: Report) -> str:
     rows = [
         (
             code(case.id),
-            markdown(case.now.verdict),
+            case.now.verdict,
             *(_cell(m) for _, m in views.metrics(case.now)),
             markdown(views.before(case)),
             code(_why(case.now), _REASON),
@@ -104,7 +103,7 @@ def _step(step: views.Step) -> tuple[str, ...]:
         "-" if best is None else memory(best),
         "-" if step.below is None else change(step.below),
         "-" if step.first is None else change(step.first),
-        "-" if best is None else markdown(best.verdict),
+        "-" if best is None else best.verdict,
         f"{step.launched} of {len(step.cases)}",
         hours(step.gpu_seconds),
     )
@@ -159,7 +158,7 @@ def _all_cases(report: Report) -> str:
     rows = [
         (
             code(case.id),
-            markdown(case.now.verdict),
+            case.now.verdict,
             *(_cell(m) for _, m in views.metrics(case.now)),
             "-" if case.now.memory_pct is None else percent(case.now.memory_pct),
             "-" if case.now.alloc_retries is None else str(case.now.alloc_retries),

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from pytest_scaleperf.model import FINGERPRINT_FIELDS, Decision, Metric
 from pytest_scaleperf.report import numbers, views
-from pytest_scaleperf.report.contents import CaseHistory, Entry, Launch, Report
+from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Launch, Report
 from pytest_scaleperf.report.escape import lines
 from pytest_scaleperf.report.sparkline import colour, history, series
 
@@ -61,8 +61,8 @@ class SuitePart:
     pictures: tuple[tuple[str, Markup], ...]
 
 
-def render(report: Report, album: Album) -> str:
-    """The page. Every text is escaped by the template; only our own and matplotlib's pictures go in as they are."""
+def render(report: Report, album: Album, title: str = TITLE) -> str:
+    """The page under a title. The template escapes every text; our own and matplotlib's pictures go in as they are."""
     environment = _environment()
     script = _inside(environment, "page.js")
     cases, changed = (*report.cases, *report.older), views.changed(report)
@@ -73,6 +73,7 @@ def render(report: Report, album: Album) -> str:
     anchors = {(s.case.system, s.case.id): s.anchor for s in sections}
     text: str = environment.get_template("page.html.j2").render(
         report=report,
+        title=title,
         sections=sections,
         current=sections[: len(report.cases)],
         anchor=lambda case: anchors[case.system, case.id],

@@ -51,6 +51,7 @@ PEAK_FLOPS = 9.89e14  # as the logs say
 MEMORY_GIB = 139.80
 TOLERANCE = {Metric.TPS: 0.03, Metric.MFU: 0.03, Metric.PEAK_MEMORY: 0.02}
 RULE = Rule(tuple(TOLERANCE), TOLERANCE, ("config",))
+TITLE = "Runs recorded on 2 x H200, observed afterwards (not started by the plugin)"
 _TIME = re.compile(r"\[titan\] (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),")
 _CUT_SHORT = "ended by the recording time limit"
 
@@ -197,7 +198,8 @@ def main() -> None:
         write_records(Path(folder))
         outputs = {"--html": "report.html", "--png": ".", "--markdown": "report.md", "--metrics": "metrics.txt"}
         done = CliRunner().invoke(
-            report_app, [folder, *(word for k, v in outputs.items() for word in (k, str(target / v)))]
+            report_app,
+            [folder, "--title", TITLE, *(word for k, v in outputs.items() for word in (k, str(target / v)))],
         )
     print(done.output)  # noqa: T201 - a command
     sys.exit(done.exit_code)

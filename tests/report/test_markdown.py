@@ -55,7 +55,7 @@ def test_the_whole_text_is_as_it_was(ladder: Report) -> None:
 def test_a_quiet_night_says_so(tmp_path: Path) -> None:
     report, _ = read([build.write(tmp_path, [build.record(baseline=28_400.0)])])
     text = render(report)
-    assert text.startswith("## scaleperf: 1 case\n")
+    assert text.startswith("## scaleperf: 0 of 1 case red\n")
     assert "Nothing: every judged case is inside its band." in text
 
 
