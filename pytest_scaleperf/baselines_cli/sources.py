@@ -176,8 +176,11 @@ def _unusable(entry: Entry) -> str:
 
 def _unsaid(entry: Entry) -> str:
     """What an entry would have to say; empty where it says all."""
-    if not any(m.tolerance is not None for m in entry.metrics):
+    judged = [m for m in entry.metrics if m.decision is not Decision.NOT_JUDGED]
+    if not judged:
         return "its outcome alone is judged: it needs no baseline"
+    if unclear := [m for m in judged if m.tolerance is None or m.value is None]:
+        return ", ".join(f"{m.metric}: {m.decision}" for m in unclear)
     if not (_NAME.fullmatch(entry.system) and _NAME.fullmatch(entry.suite)):
         return f"expected a system and a suite, found {entry.system or 'none'!r} and {entry.suite or 'none'!r}"
     return "" if _session(entry) and entry.finished else "it does not say its session and when it ran"

@@ -195,12 +195,13 @@ class Campaign:
     def _with_baseline(self, run: CaseRun) -> CaseRun:
         """Store what each launch measured where no baseline was, or take it in where it does not make that worse.
 
-        A case whose outcome alone was judged needs no baseline.
+        A case whose outcome alone was judged needs no baseline; one that lacks a judged number has none to give.
         """
         verdict = run.verdict
         new = verdict.decision in (Decision.NO_BASELINE, Decision.FINGERPRINT_MISMATCH)
-        bands = {m.metric: m.tolerance for m in verdict.metrics if m.tolerance is not None}
-        if not bands or run.replayed or not (new or verdict.decision.is_pass):
+        judged = [m for m in verdict.metrics if m.decision is not Decision.NOT_JUDGED]
+        bands = {m.metric: m.tolerance for m in judged if m.tolerance is not None}
+        if not bands or len(bands) < len(judged) or run.replayed or not (new or verdict.decision.is_pass):
             return run
         path = self._baseline_path(run.case.suite)
         measured = baselines.Measured(run.case.id, run.fingerprint, self._recorded(run.samples), bands)

@@ -278,6 +278,17 @@ def test_names_in_an_artifact_do_not_leave_the_folder(project: Project, system: 
     assert len(read_baselines(project.baseline_file)[NONE2].samples) == 1
 
 
+def test_a_case_without_a_judged_number_gives_no_baseline(bare: Project) -> None:
+    bare.scenario({NONE2: {"no_tps": True}})
+    done = bare.run("-k", "2gpu and none", "--record-baselines")
+    assert done.kind(NONE2) == "failed"
+    assert not bare.baseline_file.exists()
+    for source in (bare.run_dir, done.junit):
+        result = command(bare, "update", source)
+        assert f"left out: {NONE2}: tps: missing_metric" in result.output
+    assert not bare.baseline_file.exists()
+
+
 def test_an_unknown_system_is_said(project: Project) -> None:
     done = project.run("-k", "2gpu and none")
     result = command(project, "update", done.junit, "--baselines", "elsewhere")
