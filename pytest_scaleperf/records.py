@@ -124,16 +124,23 @@ class SessionFolder:
             else:
                 return folder
 
-    def write(self, case_id: str, record: Mapping[str, Any]) -> Path:
-        """Write a case's record under a new name; an earlier one of the same session stays beside it."""
+    def write(self, case_id: str, record: Mapping[str, Any], *, over: Path | None = None) -> Path:
+        """Write a case's record under a new name; an earlier one of the same session stays beside it.
+
+        ``over``: in the place of that file, a provisional record of the same run.
+        """
+        path = self._free(case_id) if over is None else over
+        write_json(path, {"schema": SCHEMA, "session": self.id, "case": case_id, **record})
+        self._syncer.add(path)
+        return path
+
+    def _free(self, case_id: str) -> Path:
         folder = self.path / _RECORDS
         path = folder / f"{case_id}.json"
         number = 1
         while path.exists():
             number += 1
             path = folder / f"{case_id}.{number}.json"
-        write_json(path, {"schema": SCHEMA, "session": self.id, "case": case_id, **record})
-        self._syncer.add(path)
         return path
 
     def latest(self, case_id: str) -> Mapping[str, Any] | None:

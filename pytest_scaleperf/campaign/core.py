@@ -87,6 +87,7 @@ class CaseRun:
     gate: Gate
     replayed: bool = False
     trace: Mapping[str, Any] | None = None
+    provisional: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -150,7 +151,19 @@ class Campaign:
         self.verdicts[run.case.id] = verdict.decision
         if run.replayed:
             return None
-        return self._record(run.case, verdict, run.gate, run.fingerprint, run.samples, run.trace)
+        return self._record(
+            run.case, verdict, run.gate, run.fingerprint, run.samples, trace=run.trace, over=run.provisional
+        )
+
+    def keep(self, run: CaseRun, reason: str) -> CaseRun:
+        """Write down what was measured before more is done with the case, so that not even SIGKILL loses it.
+
+        It is no evidence: were this process to end now, a resumed session would take the measurement and go on with
+        ``reason``. ``finish`` puts the final record in its place.
+        """
+        verdict = Verdict(Decision.MACHINE_FAILED, run.verdict.metrics, f"{Outcome.INTERRUPTED}: {reason}")
+        path = self._record(run.case, verdict, run.gate, run.fingerprint, run.samples)
+        return dataclasses.replace(run, provisional=path)
 
     def skip(self, case: Case, gate: Gate) -> None:
         """Write down that a case was not launched, and why."""
@@ -195,13 +208,12 @@ class Campaign:
     def _with_baseline(self, run: CaseRun) -> CaseRun:
         """Store what each launch measured where no baseline was, or take it in where it does not make that worse.
 
-        A case whose outcome alone was judged needs no baseline; one that lacks a judged number has none to give.
+        A case whose outcome alone was judged needs no baseline.
         """
         verdict = run.verdict
         new = verdict.decision in (Decision.NO_BASELINE, Decision.FINGERPRINT_MISMATCH)
-        judged = [m for m in verdict.metrics if m.decision is not Decision.NOT_JUDGED]
-        bands = {m.metric: m.tolerance for m in judged if m.tolerance is not None}
-        if not bands or len(bands) < len(judged) or run.replayed or not (new or verdict.decision.is_pass):
+        bands = {m.metric: m.tolerance for m in verdict.metrics if m.tolerance is not None}
+        if not bands or run.replayed or not (new or verdict.decision.is_pass):
             return run
         path = self._baseline_path(run.case.suite)
         measured = baselines.Measured(run.case.id, run.fingerprint, self._recorded(run.samples), bands)
@@ -295,14 +307,16 @@ class Campaign:
         )
         return Sample(spec.argv, folder, seen, measured, result, started)
 
-    def _record(  # noqa: PLR0913, PLR0917 - what a record is made of
+    def _record(  # noqa: PLR0913 - what a record is made of
         self,
         case: Case,
         verdict: Verdict,
         gate: Gate,
         fingerprint: Fingerprint | None,
         samples: Sequence[Mapping[str, Any]],
+        *,
         trace: Mapping[str, Any] | None = None,
+        over: Path | None = None,
     ) -> Path:
         return self.session.write(
             case.id,
@@ -323,6 +337,7 @@ class Campaign:
                 **({} if trace is None else {"trace": trace}),
                 "finished": time.time(),
             },
+            over=over,
         )
 
     def _replay(self, case: Case, fingerprint: Fingerprint) -> Sequence[Mapping[str, Any]] | None:

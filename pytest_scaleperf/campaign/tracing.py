@@ -105,16 +105,17 @@ class Tracer:
         regressed = run.verdict.decision is Decision.REGRESSION
         if not (run.verdict.decision.opens_gate or (regressed and self._earlier(case) is not None)):
             return run
+        traced: Traced | Verdict | None = self._replayed(run)
+        run = run if traced else self.campaign.keep(run, "before it was traced")
         try:
-            traced = self._replayed(run) or self._run(case, progress)
+            traced = traced or self._run(case, progress)
             if isinstance(traced, Verdict):
                 return _failed(run, traced)
             return self._judged(run, traced)
         except ScalePerfError as error:
             return _failed(run, Verdict(Decision.MACHINE_FAILED, (), f"trace: {error}"))
-        except BaseException as error:
-            why = f"{Outcome.INTERRUPTED} while it was traced: {error or type(error).__name__}"
-            self.campaign.finish(run, Verdict(Decision.MACHINE_FAILED, run.verdict.metrics, why))
+        except BaseException:
+            self.campaign.verdicts[case.id] = Decision.MACHINE_FAILED  # as the record that was kept says
             raise
 
     def _run(self, case: Case, progress: Callable[[Progress], None]) -> Traced | Verdict:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import yaml
 
 from tests.plugin.conftest import FULL2, NONE2, NONE4, SUITE, Project
+from tests.plugin.test_rule6_nothing_is_lost import trainers, wait_until
 from tests.trace.script import ENGINE, US, Script
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
@@ -373,11 +376,44 @@ def test_a_resumed_session_traces_what_is_missing_and_nothing_twice(traced: Proj
     assert done.kind(FULL2) == "error", "it has no trace: the stand-in was not told one"
 
 
-def test_an_interrupted_trace_keeps_the_measured_run(traced: Project) -> None:
+def test_a_traced_run_that_hangs_keeps_the_measured_run(traced: Project) -> None:
     traced.suite(limits={"startup": 1, "no_progress": 1, "total": 5})
     traced.scenario({NONE2: {"fault": [None, "hang"]}})
     done = traced.run("--with-trace", *ONLY)
     assert done.kind(NONE2) == "failed", done.out
     assert "run_failed: traced run: hang" in done.message(NONE2)
-    record = json.loads(next((max(traced.run_dir.glob("sessions/*")) / "records").glob("*.json")).read_text())
-    assert record["samples"][0]["outcome"] == "completed"
+    assert traced.records()[NONE2]["samples"][0]["outcome"] == "completed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_what_was_measured_survives_the_end_of_pytest_and_is_not_measured_again(
+    traced: Project, before: Path, number: signal.Signals
+) -> None:
+    traced.scenario({NONE2: {"fault": [None, "hang"]}})
+    process = subprocess.Popen(
+        traced.command("--gpus", "2", "--with-trace", *ONLY), cwd=traced.path, stdout=subprocess.DEVNULL
+    )
+
+    def hanging() -> bool:
+        logs = list(traced.run_dir.glob(f"sessions/*/cases/{NONE2}/2/stdout.log"))
+        return bool(logs) and b"Training starts" in logs[0].read_bytes()
+
+    wait_until("the traced run to hang", hanging)
+    process.send_signal(number)
+    process.wait(timeout=30)
+    wait_until("every process to end", lambda: not trainers(traced))
+    record = traced.records()[NONE2]
+    assert (record["decision"], record["reason"]) == ("machine_failed", "interrupted: before it was traced")
+    assert [sample["outcome"] for sample in record["samples"]] == ["completed"]
+    told(traced, before)
+    done = traced.run("--with-trace", "--resume", *ONLY)
+    assert done.kind(NONE2) == "passed", done.out
+    record = traced.records()[NONE2]
+    assert (record["decision"], record["trace"]["decision"]) == ("pass", "pass")
+    assert [Path(each["folder"]).name for each in (*record["samples"], record["trace"]["run"])] == ["1", "3"]
+
+
+def test_a_case_has_one_record(traced: Project) -> None:
+    assert traced.run("--with-trace", *ONLY).kind(NONE2) == "passed"
+    [path] = traced.run_dir.glob("sessions/*/records/*.json")
+    assert json.loads(path.read_text())["decision"] == "pass"
