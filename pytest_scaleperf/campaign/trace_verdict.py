@@ -213,4 +213,4 @@ def _now(here: Mapping[str, int], what: str) -> str:
 
 
 def _amount(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{value:,} {what}" for what, value in counts.items())
+    return ", ".join(f"{value:,} {what.removesuffix('s') if value == 1 else what}" for what, value in counts.items())
