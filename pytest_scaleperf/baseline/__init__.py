@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pytest_scaleperf.baseline.compare import Measured, Shift, shifts, values_of
 from pytest_scaleperf.baseline.contents import Entry
-from pytest_scaleperf.baseline.read import baseline_value, read_baselines
+from pytest_scaleperf.baseline.read import Accepted, baseline_value, read_accepted, read_baselines
 from pytest_scaleperf.baseline.record import record_sample, record_samples
 from pytest_scaleperf.baseline.scaling import (
     MeasuredScaling,
@@ -24,6 +24,7 @@ from pytest_scaleperf.baseline.trace import TraceBaseline, TraceSample, read_tra
 from pytest_scaleperf.baseline.update import Change, Kind, prune, update
 
 __all__ = [
+    "Accepted",
     "Change",
     "Entry",
     "Kind",
@@ -37,6 +38,7 @@ __all__ = [
     "TraceSample",
     "baseline_value",
     "prune",
+    "read_accepted",
     "read_baselines",
     "read_scaling",
     "read_traces",

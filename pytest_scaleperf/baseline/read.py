@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,31 @@ def read_baselines(path: Path) -> dict[str, Baseline]:
     return {
         case_id: _baseline(case_id, case, shared_parts[case.fingerprint], f"{path}:{lines[case_id]}")
         for case_id, case in file.cases.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What stood in an entry before a worse value was accepted, and why it was."""
+
+    date: str
+    session: str
+    values: Mapping[Metric, float]
+    why: str
+
+
+def read_accepted(path: Path) -> dict[str, tuple[Accepted, ...]]:
+    """Every regression that was ever accepted, oldest first, by case id; cases without one are left out.
+
+    Raises BaselineError with every fault of the file.
+    """
+    if not path.exists():
+        return {}
+    cases = read_file(path)[1].cases
+    return {
+        case_id: tuple(Accepted(a.date, a.session, dict(a.values), a.why) for a in case.accepted)
+        for case_id, case in cases.items()
+        if case.accepted
     }
 
 

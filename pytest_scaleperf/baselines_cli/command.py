@@ -53,20 +53,23 @@ def show(
     as_json: Json = False,
 ) -> None:
     """List what is stored: values, spread between samples, age, tolerance and reasons."""
-    from pytest_scaleperf.baseline import read_baselines, read_scaling  # noqa: PLC0415 - pydantic takes 0.1 s to load
+    from pytest_scaleperf.baseline import read_accepted, read_baselines, read_scaling  # noqa: PLC0415 - pydantic takes 0.1 s to load
     from pytest_scaleperf.baselines_cli import tables  # noqa: PLC0415 - as above
+    from pytest_scaleperf.report.numbers import counted  # noqa: PLC0415 - as above
 
     with _faults_in_words():
         data: dict[str, Any] = {}
         for path in _files(baselines, system, suite):
             stored = [b for name, b in sorted(read_baselines(path).items()) if _wanted(name, case)]
             pairs = [p for name, p in sorted(read_scaling(path).items()) if _wanted(name, case)]
+            accepted = read_accepted(path)
             if as_json:
-                data[str(path)] = tables.as_data(stored, pairs)
+                data[str(path)] = tables.as_data(stored, accepted, pairs)
                 continue
-            typer.echo(f"{path}: {len(stored)} cases" + (f", {len(pairs)} pairs of rungs" if pairs else ""))
+            pairs_too = f", {counted(len(pairs), 'pair')} of rungs" if pairs else ""
+            typer.echo(f"{path}: {counted(len(stored), 'case')}{pairs_too}")
             for line in [
-                *(tables.stored_cases(stored) if stored else ()),
+                *(tables.stored_cases(stored, accepted) if stored else ()),
                 *(tables.stored_scaling(pairs) if pairs else ()),
             ]:
                 typer.echo(f"  {line}")

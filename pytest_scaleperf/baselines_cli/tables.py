@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_scaleperf.baseline import (
+    Accepted,
     Change,
     Kind,
     Measured,
@@ -31,7 +32,7 @@ def columns(grid: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in grid]
 
 
-def stored_cases(cases: Iterable[Baseline]) -> list[str]:
+def stored_cases(cases: Iterable[Baseline], accepted: Mapping[str, Sequence[Accepted]]) -> list[str]:
     """A line a case: the value of each metric with its spread between the samples, and what people said of it."""
     titles = ("case", *(f"{m} {m.unit}" for m in _COLUMNS), "samples", "since", "fingerprint", "note")
     rows = [
@@ -41,7 +42,7 @@ def stored_cases(cases: Iterable[Baseline]) -> list[str]:
             str(len(case.samples)),
             min(sample.date for sample in case.samples),
             plain(f"{case.fingerprint.device}, torch {case.fingerprint.torch}"),
-            plain(_note(case)),
+            plain(_note(case, accepted.get(case.case_id, ()))),
         )
         for case in cases
     ]
@@ -71,7 +72,9 @@ def spread(case: Baseline, metric: Metric) -> float | None:
     return statistics.stdev(values) / statistics.fmean(values) if len(values) >= _FEWEST else None
 
 
-def as_data(stored: Sequence[Baseline], pairs: Sequence[ScalingBaseline]) -> dict[str, Any]:
+def as_data(
+    stored: Sequence[Baseline], accepted: Mapping[str, Sequence[Accepted]], pairs: Sequence[ScalingBaseline]
+) -> dict[str, Any]:
     """What one file holds, for machines."""
     return {
         "cases": {
@@ -81,6 +84,10 @@ def as_data(stored: Sequence[Baseline], pairs: Sequence[ScalingBaseline]) -> dic
                 "tolerance": {metric.value: share for metric, share in each.tolerance.items()},
                 "fingerprint": as_plain(each.fingerprint),
                 "why": each.why,
+                "accepted": [
+                    {**as_plain(old), "values": {metric.value: value for metric, value in old.values.items()}}
+                    for old in accepted.get(each.case_id, ())
+                ],
                 "where": each.where,
             }
             for each in stored
@@ -204,8 +211,13 @@ def _value(case: Baseline, metric: Metric) -> str:
     return figure(value) if between is None else f"{figure(value)} (cv {between:.1%})"
 
 
-def _note(case: Baseline) -> str:
-    return _tolerance(case.tolerance, None) + case.why
+def _note(case: Baseline, accepted: Sequence[Accepted]) -> str:
+    told = [f"accepted {each.date}, before {_values(each.values)}: {each.why}" for each in accepted]
+    return _tolerance(case.tolerance, None) + "; ".join([*([case.why] if case.why else []), *told])
+
+
+def _values(values: Mapping[Metric, float]) -> str:
+    return ", ".join(f"{metric} {figure(values[metric])}" for metric in _COLUMNS if metric in values)
 
 
 def _tolerance(by_metric: Mapping[Metric, float], own: float | None) -> str:

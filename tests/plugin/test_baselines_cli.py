@@ -109,6 +109,10 @@ def test_a_reason_accepts_and_is_kept_with_date_and_old_values(slower: tuple[Pro
     assert accepted["why"] == why
     assert accepted["values"]["tps"] == 1000
     assert accepted["session"] == project.records()[NONE2]["session"]
+    shown = command(project, "show", "--case", NONE2)
+    assert f"before tps 1,000, mfu 20.00, peak_memory 40.00: {why}" in shown.output
+    data = json.loads(command(project, "show", "--case", NONE2, "--json").output)
+    assert data["baselines/lab/demo.yaml"]["cases"][NONE2]["accepted"][0]["values"]["tps"] == 1000
     project.scenario({NONE2: {"tps": 940}})
     assert project.run("-k", "none").returncode == 0
 
