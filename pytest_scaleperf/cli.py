@@ -91,7 +91,11 @@ def observe(  # noqa: PLR0913 - one option for each thing that only the caller k
         window=kept,
         alloc_retries=steady.new_retries(run.observation.series, kept),
         measurement=steady.measure(
-            run.observation, warmup=warmup, peak_flops=peak_flops, tokens_per_step_per_gpu=per_gpu
+            run.observation,
+            warmup=warmup,
+            peak_flops=peak_flops,
+            tokens_per_step_per_gpu=per_gpu,
+            find_start=False,  # the window is what the user says with --warmup
         ),
         peak_flops=peak_flops,
         tokens_per_step_per_gpu=per_gpu,

@@ -249,7 +249,7 @@ class Measure:
     warmup: int
     log_freq: int
     repeats: int = 1
-    max_samples: int = 3
+    max_samples: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,6 +482,8 @@ class Measurement:
 
     ``values`` holds only what could be measured. ``spread`` is the standard error of the value as a fraction
     of it, from the steps of the window (0 where the metric does not vary). ``steps`` are the window's logged steps.
+    ``interval`` holds the true value in 95 % of runs, from the same steps and in the metric's unit. ``dropped`` counts
+    the logged steps after the warm-up that were not yet steady. ``unsteady`` says why the speed is not to be judged.
     """
 
     values: Mapping[Metric, float]
@@ -492,6 +494,9 @@ class Measurement:
     memory_pct: float | None = None
     alloc_retries: int | None = None
     warnings: tuple[str, ...] = ()
+    interval: Mapping[Metric, tuple[float, float]] = field(default_factory=dict)
+    dropped: int = 0
+    unsteady: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,7 +523,12 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class MetricVerdict:
-    """The judgement of one metric. ``change`` is (value - baseline) / baseline; ``noise`` the half-width around it."""
+    """The judgement of one metric. ``change`` is (value - baseline) / baseline; ``noise`` the half-width around it.
+
+    ``tolerance`` is the band that was judged by, ``allowed`` the narrowest that the recorded samples' ``spread``
+    allows; both None where too little is recorded. All five are fractions. ``undecided`` means that another launch
+    may still decide. ``note`` says what is to be known about the tolerance.
+    """
 
     metric: Metric
     decision: Decision
@@ -527,17 +537,25 @@ class MetricVerdict:
     tolerance: float | None
     change: float | None
     noise: float | None = None
+    spread: float | None = None
+    allowed: float | None = None
+    undecided: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement of a case: the worst of its metrics, with the sentence that a person reads."""
+    """The judgement of a case: the worst of its metrics, with the sentence that a person reads.
+
+    ``undecided`` is True where it is INCONCLUSIVE and another launch may still decide it.
+    """
 
     decision: Decision
     metrics: tuple[MetricVerdict, ...]
     reason: str
     samples: int = 0
     notes: tuple[str, ...] = ()
+    undecided: bool = False
 
 
 @dataclass(frozen=True, slots=True)

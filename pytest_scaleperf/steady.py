@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from pytest_scaleperf.estimate import drift, effective_size, sigma, steady_from, student
 from pytest_scaleperf.model import Measurement, Metric, Observation, Outcome, StepSample
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 _FEWEST = 2
+ENOUGH = 3
+"""A steady window of fewer logged steps is too short to be judged."""
+LEVEL = 0.95
+"""Share of runs whose interval holds the true median."""
 # Standard error of a median of n normal values: sqrt(pi/2) * sigma / sqrt(n) (Kenney and Keeping, Mathematics of
 # Statistics, part 2, 1951, ch. 7).
 _MEDIAN_EFFICIENCY = math.sqrt(math.pi / 2)
-# Makes the median absolute deviation a consistent estimate of sigma for normal values: 1 / the normal distribution's
-# upper quartile (Rousseeuw and Croux, Alternatives to the Median Absolute Deviation, 1993).
-_MAD_TO_SIGMA = 1.4826
-_ENOUGH_FOR_MAD = 20
 _TERA = 1e12
 
 
@@ -39,22 +37,26 @@ def window(series: Sequence[StepSample], first_step: int, warmup: int) -> tuple[
     return tuple(kept)
 
 
-def measure(
+def measure(  # noqa: PLR0913 - what only the caller knows, each by name
     observation: Observation,
     *,
     warmup: int,
     peak_flops: float | None,
     memory_total_gib: float | None = None,
     tokens_per_step_per_gpu: float | None = None,
+    find_start: bool = True,
 ) -> Measurement:
     """The numbers of one completed run.
 
-    TPS is the median over the steady window of each step's median over ranks (tokens/s per GPU); MFU in per cent is
-    100 x median TFLOP/s x 1e12 / ``peak_flops`` (FLOP/s; None: the mean of what the ranks measured, else no MFU;
-    never torchtitan's own). Step time in seconds is ``tokens_per_step_per_gpu`` / TPS of each step. Peak memory in GiB
-    is the maximum over all steps, in the window or not. Spread: see ``standard_error``.
+    The steady window is ``window``, of which the start that is not yet steady is dropped (``estimate.steady_from`` on
+    its TPS; ``find_start`` False: nothing is). TPS is the median over it of each step's median over ranks (tokens/s
+    per GPU); MFU in per cent is 100 x median TFLOP/s x 1e12 / ``peak_flops`` (FLOP/s; None: the mean of what the ranks
+    measured, else no MFU; never torchtitan's own). Step time in seconds is ``tokens_per_step_per_gpu`` / TPS of each
+    step. Peak memory in GiB is the maximum over all steps, in the window or not. Spread: see ``standard_error``;
+    interval: see ``median_interval``.
 
-    A run that did not reach its last step has no numbers; fewer than two steps in the window give no speed.
+    A run that did not reach its last step has no numbers; fewer than two steps in the window give no speed, and fewer
+    than three, or a run that is not steady after half of its window, one that is not to be judged (``unsteady``).
     A warning says so each time.
     """
     if observation.outcome is not Outcome.COMPLETED:
@@ -62,9 +64,11 @@ def measure(
     requested, last = observation.requested_steps, observation.last_step
     if last is None or (requested is not None and last < requested):
         return _nothing(f"the run reached step {last} of {requested}: its numbers are not judged")
-    kept = window(observation.series, observation.first_step, warmup)
+    assumed = window(observation.series, observation.first_step, warmup)
+    kept, settled = _settled(assumed) if find_start else (assumed, True)
     found = _Numbers()
-    times = found.add_speed(observation, kept, warmup, tokens_per_step_per_gpu)
+    times = found.add_speed(kept, tokens_per_step_per_gpu)
+    found.add_length(observation, kept, warmup, len(assumed) - len(kept), settled=settled)
     found.add_mfu(observation, kept, peak_flops)
     peak = found.add_peak_memory(observation.series)
     slowest = [s.tps_min for s in kept if s.tps_min is not None]
@@ -77,22 +81,44 @@ def measure(
         memory_pct=_percent(observation.series, peak, memory_total_gib),
         alloc_retries=new_retries(observation.series, kept),
         warnings=tuple(found.warnings),
+        interval=found.interval,
+        dropped=len(assumed) - len(kept),
+        unsteady=found.unsteady,
     )
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Standard error of the median as a fraction of it: 1.253 x sigma / sqrt(n) / median.
+    """Standard error of the median as a fraction of it: 1.253 x sigma / sqrt(m) / median.
 
-    Sigma is 1.4826 x MAD, robust to outliers, where there are at least ``_ENOUGH_FOR_MAD`` values. With fewer it is
-    at least their standard deviation: the MAD of a handful is often 0, which would make a noisy run look exact.
-    ``values`` holds at least one number above 0.
+    m is how many independent values the series is worth (``effective_size``); sigma is made larger accordingly,
+    because values that are alike scatter less than what they are drawn from: by sqrt((n - 1) / (n - n / m)) (Bayley
+    and Hammersley 1946). ``values`` holds at least one number above 0.
+    """
+    count, worth = len(values), effective_size(values)
+    scatter = sigma(values)
+    if count > 1:
+        scatter *= math.sqrt((count - 1) / max(count - count / worth, 0.5))
+    return _MEDIAN_EFFICIENCY * scatter / math.sqrt(worth) / statistics.median(values)
+
+
+def median_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """Where the true median lies in ``level`` of all runs: median +- t x standard error, also of correlated steps.
+
+    Student's t has the effective number of steps less one as its degrees of freedom.
     """
     middle = statistics.median(values)
-    sigma = _MAD_TO_SIGMA * statistics.median(abs(value - middle) for value in values)
-    if 1 < len(values) < _ENOUGH_FOR_MAD:
-        mean = math.fsum(values) / len(values)
-        sigma = max(sigma, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)))
-    return _MEDIAN_EFFICIENCY * sigma / math.sqrt(len(values)) / middle
+    half = middle * standard_error(values) * student((1 + level) / 2, effective_size(values) - 1)
+    return max(0.0, middle - half), middle + half
+
+
+def _settled(assumed: tuple[StepSample, ...]) -> tuple[tuple[StepSample, ...], bool]:
+    """The window without the part at its start that is unlike the rest, and whether the rest is steady."""
+    spoken = [sample for sample in assumed if _usable([sample.tps])]
+    if not spoken:
+        return assumed, True
+    first, settled = steady_from(_usable([sample.tps for sample in spoken]))
+    begin = spoken[first].step
+    return (tuple(s for s in assumed if s.step >= begin), settled) if first else (assumed, settled)
 
 
 def _nothing(warning: str) -> Measurement:
@@ -109,28 +135,55 @@ class _Numbers:
 
     values: dict[Metric, float] = field(default_factory=dict)
     spread: dict[Metric, float] = field(default_factory=dict)
+    interval: dict[Metric, tuple[float, float]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    unsteady: str = ""
 
-    def add_speed(
-        self, observation: Observation, kept: Sequence[StepSample], warmup: int, tokens: float | None
-    ) -> tuple[float, ...]:
+    def add(self, metric: Metric, values: Sequence[float], factor: float = 1.0) -> None:
+        """A metric that varies: ``factor`` x the median of ``values``, its standard error and its interval."""
+        low, high = median_interval(values)
+        self.values[metric] = factor * statistics.median(values)
+        self.spread[metric] = standard_error(values)
+        self.interval[metric] = (factor * low, factor * high)
+
+    def add_speed(self, kept: Sequence[StepSample], tokens: float | None) -> tuple[float, ...]:
         """TPS and step time; returns the step times (seconds, in the order of the window)."""
         tps = _usable([sample.tps for sample in kept])
         if len(tps) < _FEWEST:
-            logged = ", ".join(str(sample.step) for sample in observation.series) or "none"
-            self.warnings.append(
-                f"no speed: {len(tps)} of the logged steps ({logged}) have one after {warmup} steps of warm-up from "
-                f"step {observation.first_step} and without the first interval, at least {_FEWEST} are needed: more "
-                "steps, a shorter warm-up or a smaller log_freq"
-            )
             return ()
-        self.values[Metric.TPS], self.spread[Metric.TPS] = statistics.median(tps), standard_error(tps)
+        self.add(Metric.TPS, tps)
+        if (change := drift(tps)) is not None:
+            self.warnings.append(
+                f"the speed drifts within the steady steps {kept[0].step} to {kept[-1].step}: {change:+.1%} from their "
+                "first half to their second"
+            )
         if tokens is None:
             return ()
         times = tuple(tokens / value for value in tps)
-        self.values[Metric.STEP_TIME] = statistics.median(times)
-        self.spread[Metric.STEP_TIME] = standard_error(times)
+        self.add(Metric.STEP_TIME, times)
         return times
+
+    def add_length(
+        self, observation: Observation, kept: Sequence[StepSample], warmup: int, dropped: int, *, settled: bool
+    ) -> None:
+        """Whether the window is long enough to be judged, else why not, with the numbers."""
+        said = len(_usable([sample.tps for sample in kept]))
+        if settled and said >= ENOUGH:
+            return
+        what = "no speed" if said < _FEWEST else "too short a steady window" if settled else "no steady window"
+        logged = ", ".join(str(sample.step) for sample in observation.series) or "none"
+        also = f", without {dropped} more that were not yet steady" if dropped else ""
+        if settled:
+            also += f" and without the first interval, at least {ENOUGH} are needed"
+        else:
+            also += ", and the speed still changed after half of them"
+        text = (
+            f"{what}: {said} of the logged steps ({logged}) have one after {warmup} steps of warm-up from step "
+            f"{observation.first_step}{also}: more steps, a shorter warm-up or a smaller log_freq"
+        )
+        self.warnings.append(text)
+        if _usable([sample.tps for sample in observation.series]):
+            self.unsteady = text
 
     def add_mfu(self, observation: Observation, kept: Sequence[StepSample], peak_flops: float | None) -> None:
         """MFU against the system's peak, or against what the ranks measured."""
@@ -146,8 +199,7 @@ class _Numbers:
         if peak is None:
             self.warnings.append("no MFU: neither the system's peak FLOP/s is known nor did the ranks measure one")
             return
-        self.values[Metric.MFU] = 100 * statistics.median(tflops) * _TERA / peak
-        self.spread[Metric.MFU] = standard_error(tflops)
+        self.add(Metric.MFU, tflops, 100 * _TERA / peak)
 
     def add_peak_memory(self, series: Sequence[StepSample]) -> float | None:
         """The highest peak of any step in GiB; it does not vary, so its spread is 0."""

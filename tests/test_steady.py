@@ -6,6 +6,7 @@ import dataclasses
 import math
 import random
 import statistics
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from pytest_scaleperf.model import Measurement, Metric, Observation, Outcome, StepSample
 from pytest_scaleperf.steady import measure, standard_error, window
+from pytest_scaleperf.titan.observe import find_files, read_run
+from pytest_scaleperf.titan.signatures import End
 
 POSITIVE = st.floats(1.0, 1e6)
 
@@ -211,3 +214,103 @@ def test_the_standard_error_is_what_medians_really_do() -> None:
     real = statistics.stdev(statistics.median(values) for values in draws) / 100
     said = statistics.fmean(standard_error(values) for values in draws)
     assert said == pytest.approx(real, rel=0.1)
+
+
+def steps(*tps: float, every: int = 1, begin: int = 1) -> Observation:
+    """A completed run that logged each of these speeds, the first at step ``begin``."""
+    logged = series(*((begin + number * every, value) for number, value in enumerate(tps)))
+    last = logged[-1].step
+    return dataclasses.replace(RUN, series=logged, requested_steps=last, last_step=last, first_step=begin)
+
+
+def noisy(count: int, seed: int, at: float = 7000.0) -> list[float]:
+    rng = random.Random(seed)  # noqa: S311 - a simulation
+    return [at * (1 + rng.gauss(0, 0.003)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("begin", [1, 101])
+def test_a_longer_warm_up_than_the_suite_says_is_found(begin: int) -> None:
+    # Compilation at the first step, slow steps while the allocator grows; the suite says 2. Also after a resume.
+    run = steps(100.0, 4000.0, 5500.0, 6300.0, 6600.0, *noisy(25, 1), begin=begin)
+    found = of(run, warmup=2)
+    assert begin + 5 <= found.steps[0] <= begin + 9  # MSER may take a few good steps too
+    assert found.dropped == found.steps[0] - begin - 2
+    assert found.unsteady == ""
+    assert found.values[Metric.TPS] == pytest.approx(7000, rel=0.002)
+    assumed = measure(run, warmup=2, peak_flops=1e15, find_start=False)
+    assert assumed.steps[0] == begin + 2
+    assert assumed.dropped == 0
+
+
+def test_what_the_suite_calls_warm_up_is_never_judged() -> None:
+    found = of(steps(100.0, *noisy(29, 2)), warmup=12)
+    assert found.steps[0] == 13
+    assert found.dropped == 0
+
+
+@given(st.lists(POSITIVE, min_size=1, max_size=40), st.integers(0, 20))
+def test_the_found_window_is_the_end_of_the_assumed_one(values: list[float], warmup: int) -> None:
+    run = steps(*values)
+    kept = of(run, warmup=warmup).steps
+    assumed = tuple(sample.step for sample in window(run.series, 1, warmup))
+    assert kept == assumed[len(assumed) - len(kept) :]
+    assert len(kept) >= len(assumed) / 2
+
+
+@pytest.mark.parametrize(("usable", "value"), [(2, True), (1, False), (0, False)])
+def test_fewer_than_three_logged_steps_are_not_to_be_judged(usable: int, value: bool) -> None:  # noqa: FBT001
+    found = of(steps(100.0, 7000.0, 7100.0, 7200.0, every=10), warmup=41 - 10 * (usable + 1))
+    assert len(found.steps) == usable
+    assert (Metric.TPS in found.values) is value
+    assert f"{usable} of the logged steps (1, 11, 21, 31)" in found.unsteady
+    assert "at least 3 are needed" in found.unsteady
+    assert found.unsteady in found.warnings
+
+
+def test_a_run_that_warms_up_all_the_time_is_not_to_be_judged() -> None:
+    found = of(steps(100.0, *noisy(20, 3, at=5000.0), *noisy(10, 4)), warmup=1)
+    assert "no steady window" in found.unsteady
+    assert "still changed after half of them" in found.unsteady
+
+
+def test_no_speed_at_all_is_missing_and_not_unsteady() -> None:
+    silent = tuple(dataclasses.replace(sample, tps=None) for sample in RUN.series)
+    found = of(dataclasses.replace(RUN, series=silent))
+    assert found.unsteady == ""
+    assert Metric.TPS not in found.values
+
+
+def test_a_drift_within_the_window_is_a_note() -> None:
+    falling = [value * (1 - 0.002 * number) for number, value in enumerate(noisy(30, 5))]
+    found = of(steps(100.0, *falling), warmup=1)
+    assert any("drifts within the steady steps" in text for text in found.warnings)
+    assert found.unsteady == ""
+
+
+def test_every_metric_that_varies_has_its_interval() -> None:
+    found = measure(steps(100.0, *noisy(30, 6)), warmup=5, peak_flops=1e15, tokens_per_step_per_gpu=14000.0)
+    for metric in (Metric.TPS, Metric.MFU, Metric.STEP_TIME):
+        low, high = found.interval[metric]
+        assert low < found.values[metric] < high
+        assert (high - low) / found.values[metric] == pytest.approx(4.2 * found.spread[metric], rel=0.05)
+    assert Metric.PEAK_MEMORY not in found.interval
+
+
+@pytest.mark.parametrize(
+    ("run", "warmup", "value", "dropped"),
+    [
+        ("lf1a", 1, 41491, 1),
+        ("lf1a", 5, 41491, 0),
+        ("sel8", 1, 48750, 0),
+        ("none10", 5, 57264, 0),
+        ("lf10a", 5, 41722, 0),
+    ],
+)
+def test_real_runs_of_two_h200(run: str, warmup: int, value: float, dropped: int) -> None:
+    folder = Path(__file__).parent / "data" / "h200" / "runs" / run
+    seen = read_run(find_files(folder), End(exit_code=0)).observation
+    found = measure(seen, warmup=warmup, peak_flops=989e12)
+    assert found.values[Metric.TPS] == pytest.approx(value, rel=1e-3)
+    assert found.dropped == dropped
+    assert found.unsteady == ""
+    assert found.spread[Metric.TPS] < 0.005

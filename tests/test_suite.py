@@ -104,7 +104,7 @@ def test_what_may_be_left_out(tmp_path: Path) -> None:
     suite = load(tmp_path, HEAD + RUNG)
     assert (suite.trainer.entry, suite.trainer.python, suite.trainer.executable) == ("synthetic", None, None)
     assert (suite.trainer.args, suite.trainer.env, suite.trainer.force_load_balance) == ((), (), False)
-    assert (suite.measure.repeats, suite.measure.max_samples) == (1, 3)
+    assert (suite.measure.repeats, suite.measure.max_samples) == (1, 4)
     assert (suite.tolerance, suite.compare_across) == ({}, ())
     [case] = suite.cases()
     assert case.layout == Layout(dp_shard=2, dp_replicate=2)

@@ -40,6 +40,7 @@ from pytest_scaleperf.model import (
     Verdict,
     as_plain,
 )
+from pytest_scaleperf.noise import Noise, noise_of
 from pytest_scaleperf.suite import Ladder, digest
 from pytest_scaleperf.titan import command, dialect, observe, software
 from pytest_scaleperf.verdict import Rule, judge, judge_outcome
@@ -116,6 +117,7 @@ class Campaign:
     _ladders: dict[str, Ladder] = field(default_factory=dict)
     _dialects: dict[tuple[str, Path], dialect.Dialect] = field(default_factory=dict)
     _baselines: dict[str, Mapping[str, Baseline]] = field(default_factory=dict)
+    _noise: dict[str, Mapping[Metric, Noise]] = field(default_factory=dict)
 
     def gate(self, case: Case) -> Gate:
         """Whether ``case`` may be launched now."""
@@ -191,8 +193,7 @@ class Campaign:
         fingerprint: Fingerprint,
         progress: Callable[[Progress], None],
     ) -> Verdict:
-        measure, measured = case.suite.measure, list[Measurement]()
-        repeats = self.settings.repeats or measure.repeats
+        measured, repeats = list[Measurement](), self._repeats(case)
         while True:
             sample = self.launch(case, progress)
             samples.append(sample.as_record())
@@ -201,8 +202,7 @@ class Campaign:
                 return ended
             measured.append(sample.measurement)
             verdict = self._judge(case, measured, stored, fingerprint)
-            enough = len(measured) >= repeats and verdict.decision is not Decision.INCONCLUSIVE
-            if enough or len(measured) >= max(repeats, measure.max_samples):
+            if len(measured) >= repeats and not verdict.undecided:
                 return verdict
 
     def _with_baseline(self, run: CaseRun) -> CaseRun:
@@ -249,8 +249,20 @@ class Campaign:
     def _judge(
         self, case: Case, measured: Sequence[Measurement], stored: Baseline | None, fingerprint: Fingerprint
     ) -> Verdict:
-        rule = Rule(self.system.judge, {**self.system.tolerance, **case.suite.tolerance}, case.suite.compare_across)
+        suite = case.suite
+        tolerance = {**self.system.tolerance, **suite.tolerance}
+        most = max(self._repeats(case), suite.measure.max_samples)
+        rule = Rule(self.system.judge, tolerance, suite.compare_across, most, self._noise_of(suite))
         return judge(measured, stored, fingerprint, rule)
+
+    def _repeats(self, case: Case) -> int:
+        return self.settings.repeats or case.suite.measure.repeats
+
+    def _noise_of(self, suite: Suite) -> Mapping[Metric, Noise]:
+        """What all recorded samples of the suite say of its noise; learned once a session."""
+        if suite.name not in self._noise:
+            self._noise[suite.name] = noise_of(self._baselines[suite.name].values())
+        return self._noise[suite.name]
 
     def launch(
         self, case: Case, progress: Callable[[Progress], None], profile: command.Profile | None = None
@@ -400,4 +412,7 @@ def _measurement(sample: Mapping[str, Any]) -> Measurement:
         memory_pct=stored["memory_pct"],
         alloc_retries=stored["alloc_retries"],
         warnings=tuple(stored["warnings"]),
+        interval={Metric(k): (float(low), float(high)) for k, (low, high) in stored.get("interval", {}).items()},
+        dropped=stored.get("dropped", 0),
+        unsteady=stored.get("unsteady", ""),
     )

@@ -29,6 +29,9 @@ SUFFIXES = (".yaml", ".yml")
 MIN_INTERVALS = 3
 """Fewer values than this after warm-up give no spread, and so no verdict."""
 
+MAX_SAMPLES = 4
+"""Launches of an undecided case at most, where a suite does not say: docs/statistics.md has what they can tell."""
+
 _Part = TypeVar("_Part", bound=FileModel)
 _UNKNOWN_TRAINER = Trainer("", "", "")
 _UNKNOWN_MEASURE = Measure(steps=1, warmup=1, log_freq=1)
@@ -128,7 +131,7 @@ def _place(program: str | None, path: Path) -> str | None:
 
 
 def _measure(part: MeasurePart) -> Measure:
-    most = max(3, part.repeats) if part.max_samples is None else part.max_samples
+    most = max(MAX_SAMPLES, part.repeats) if part.max_samples is None else part.max_samples
     return Measure(part.steps, part.warmup, part.log_freq, part.repeats, most)
 
 

@@ -168,6 +168,8 @@ def main() -> None:
         tps = (
             told["tps"] / 50 if step == 1 else told["tps"] * (1 + told.get("wobble", 0.0) * (-1) ** (step // log_freq))
         )
+        if step <= told.get("slow_until", 0):
+            tps *= 0.7
         tflops, loss = tps * FLOPS_PER_TOKEN / 1e12, float("nan") if told.get("nan") else 8.0 - 0.01 * step
         scalars = {"memory/max_reserved(GiB)": told["memory"], "tflops": tflops, "memory/num_alloc_retries": 0.0}
         if not told.get("no_tps"):
