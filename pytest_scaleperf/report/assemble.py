@@ -18,9 +18,10 @@ from pytest_scaleperf.report.contents import (
     Fault,
     JUnitState,
     Report,
+    Scaling,
     Session,
 )
-from pytest_scaleperf.report.junit_entry import entry_of
+from pytest_scaleperf.report.junit_entry import entry_of, scaling_of
 from pytest_scaleperf.report.junit_in import JUnitFile, read_junit
 from pytest_scaleperf.report.records_in import Found, SessionFile, read_folders
 
@@ -38,16 +39,19 @@ def read(
     found = read_folders(tuple(path for path in paths if path.is_dir()))
     files, junit_faults = read_junit(tuple(path for path in paths if not path.is_dir()))
     faults = [*found.faults, *junit_faults]
-    entries, others = _with_tests(found.entries, [part.attempt for file in files for part in file.parts], faults)
+    attempts = [part.attempt for file in files for part in file.parts]
+    scalings, attempts = _scalings(found.scalings, attempts, faults)
+    entries, others = _with_tests(found.entries, attempts, faults)
     if not entries:
         listed = "".join(f"\n  {fault.where}: {fault.why}" for fault in faults)
         raise ScalePerfError(f"no case is recorded in {', '.join(map(str, paths))}{listed}")
-    return _report(entries, found, others, faults, max_age), files
+    report = _report(entries, found, max_age)
+    current = {session.name for session in report.sessions if session.is_current}
+    shown = _newest(scalings, current, report.newest - max_age)
+    return dataclasses.replace(report, others=tuple(others), faults=tuple(faults), scalings=shown), files
 
 
-def _report(
-    entries: Sequence[Entry], found: Found, others: Sequence[Attempt], faults: Sequence[Fault], max_age: float
-) -> Report:
+def _report(entries: Sequence[Entry], found: Found, max_age: float) -> Report:
     newest = max(entry.finished for entry in entries)
     current = _current(entries, newest - max_age)
     histories = [_history(group, current) for group in _by_case(entries)]
@@ -56,8 +60,9 @@ def _report(
         cases=cases,
         older=tuple(history for history in histories if not history.recent),
         sessions=tuple(_sessions(entries, found.sessions, current)),
-        faults=tuple(faults),
-        others=tuple(others),
+        faults=(),
+        others=(),
+        scalings=(),
         newest=newest,
         max_age=max_age,
         gpu_seconds=sum(entry.gpu_seconds for entry in entries if _session(entry) in current),
@@ -101,6 +106,42 @@ def _history(entries: Sequence[Entry], current: set[str]) -> CaseHistory:
     return CaseHistory(now, tuple(entry for entry in entries if entry is not now), recent)
 
 
+def _scalings(
+    records: Sequence[Scaling], attempts: Sequence[Attempt], faults: list[Fault]
+) -> tuple[list[Scaling], list[Attempt]]:
+    """The scaling tests of records and of JUnit files without them, and the attempts that are something else.
+
+    A test that failed although its record does not stays among the others.
+    """
+    known = {(scaling.session, scaling.pair): scaling for scaling in records}
+    found, rest = list(records), []
+    for attempt in attempts:
+        pair = attempt.said("scaling")
+        told = known.get((attempt.said("session") or "", pair or ""))
+        if pair is None or (told is not None and _is_bad(attempt) and not told.is_red):
+            rest.append(attempt)
+        elif told is None:
+            made = scaling_of(attempt, attempt.time or 0.0)
+            (faults if isinstance(made, Fault) else found).append(made)  # type: ignore[arg-type]  # each into its own
+    return found, rest
+
+
+def _newest(scalings: Iterable[Scaling], current: set[str], begin: float) -> tuple[Scaling, ...]:
+    """The newest test of each pair of this report's time; one that was skipped gives way to any other."""
+    kept: dict[tuple[str, str], Scaling] = {}
+    for scaling in sorted(scalings, key=lambda s: s.finished):
+        if scaling.session not in current and scaling.finished < begin:
+            continue
+        key = (scaling.system, scaling.pair)
+        if scaling.decision is not Decision.SKIPPED or key not in kept:
+            kept[key] = scaling
+    return tuple(kept[key] for key in sorted(kept, key=lambda key: (key[0], _natural(key[1]))))
+
+
+def _is_bad(attempt: Attempt) -> bool:
+    return attempt.state in (JUnitState.FAILED, JUnitState.ERROR)
+
+
 def _with_tests(
     records: Sequence[Entry], attempts: Sequence[Attempt], faults: list[Fault]
 ) -> tuple[list[Entry], list[Attempt]]:
@@ -128,7 +169,7 @@ def _with_tests(
             faults.append(made)
         else:
             alone.append(_placed(made, [entries[p] for p in known]))
-    return [*entries, *alone], [a for a in others if a.state in (JUnitState.FAILED, JUnitState.ERROR)]
+    return [*entries, *alone], [attempt for attempt in others if _is_bad(attempt)]
 
 
 def _same_event(attempt: Attempt, entries: Sequence[tuple[int, Entry]]) -> int | None:

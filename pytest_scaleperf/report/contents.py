@@ -192,6 +192,41 @@ class CaseHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two cases of a scaling test, with its tokens/s per GPU."""
+
+    case: str
+    tps: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """One scaling test: a rung's efficiency against a smaller one. ``change`` and ``tolerance`` are fractions."""
+
+    system: str
+    suite: str
+    pair: str
+    gpus: int
+    session: str
+    finished: float
+    decision: Decision
+    reason: str
+    where: str
+    upper: Side | None = None
+    lower: Side | None = None
+    efficiency: float | None = None
+    baseline: float | None = None
+    tolerance: float | None = None
+    change: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_red(self) -> bool:
+        """True where pytest was not green because of it."""
+        return is_failing(self.decision)
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """One session: when it began, with which arguments, what it cost."""
 
@@ -216,8 +251,8 @@ class Report:
     """Everything that the pages show.
 
     ``cases`` have an entry of this report's time: of the sessions that ended at most ``max_age`` seconds before the
-    newest entry; ``older`` have only earlier ones. ``others`` are failed tests of the JUnit files that are no cases.
-    ``gpu_seconds`` counts the entries of this report's time, ``all_gpu_seconds`` all.
+    newest entry; ``older`` have only earlier ones. ``scalings`` are the newest scaling tests, ``others`` failed tests
+    of JUnit files that are neither. ``gpu_seconds`` counts the entries of this report's time, ``all_gpu_seconds`` all.
     """
 
     cases: tuple[CaseHistory, ...]
@@ -225,6 +260,7 @@ class Report:
     sessions: tuple[Session, ...]
     faults: tuple[Fault, ...]
     others: tuple[Attempt, ...]
+    scalings: tuple[Scaling, ...]
     newest: float
     max_age: float
     gpu_seconds: float
@@ -239,4 +275,5 @@ class Report:
     @property
     def is_red(self) -> bool:
         """True where anything failed, or could not be read."""
-        return bool(self.faults or self.others) or any(case.now.is_red for case in self.cases)
+        red = any(case.now.is_red for case in self.cases) or any(scaling.is_red for scaling in self.scalings)
+        return red or bool(self.faults or self.others)

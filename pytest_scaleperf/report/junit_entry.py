@@ -18,7 +18,7 @@ from pytest_scaleperf.model import (
     MetricVerdict,
     Outcome,
 )
-from pytest_scaleperf.report.contents import Attempt, Entry, Fault, JUnitState
+from pytest_scaleperf.report.contents import Attempt, Entry, Fault, JUnitState, Scaling, Side
 
 _WITHOUT_VERDICT = {
     JUnitState.PASSED: Decision.NOT_JUDGED,
@@ -37,6 +37,40 @@ def entry_of(attempt: Attempt, case_id: str, time: float) -> Entry | Fault:
         return _entry(attempt, case_id, time)
     except (ValueError, msgspec.DecodeError) as error:  # msgspec's ValidationError is a DecodeError
         return Fault(attempt.where, f"test {attempt.name}: a property cannot be read: {error}")
+
+
+def scaling_of(attempt: Attempt, time: float) -> Scaling | Fault:
+    """The scaling test that a JUnit file tells of; ``time`` stands for when it finished."""
+    try:
+        return _scaling(attempt, time)
+    except ValueError as error:
+        return Fault(attempt.where, f"test {attempt.name}: a property cannot be read: {error}")
+
+
+def _scaling(attempt: Attempt, time: float) -> Scaling:
+    said = attempt.said
+    sides = {
+        name: Side(case, _number(attempt, f"{name}.tps")) if (case := said(name)) else None
+        for name in ("upper", "lower")
+    }
+    return Scaling(
+        system=said("system") or "",
+        suite=said("suite") or "",
+        pair=said("scaling") or attempt.name,
+        gpus=int(said("gpus") or 0),
+        session=said("session") or "",
+        finished=time,
+        decision=Decision(said("verdict") or _WITHOUT_VERDICT[attempt.state]),
+        reason=said("reason") or attempt.message,
+        where=attempt.where,
+        upper=sides["upper"],
+        lower=sides["lower"],
+        efficiency=_number(attempt, "efficiency"),
+        baseline=_number(attempt, "efficiency.baseline"),
+        tolerance=_tolerance(attempt, "efficiency"),
+        change=_change(attempt, "efficiency"),
+        notes=tuple(value for name, value in attempt.properties if name == "scaleperf.note"),
+    )
 
 
 def _entry(attempt: Attempt, case_id: str, time: float) -> Entry:
@@ -76,18 +110,28 @@ def _metrics(attempt: Attempt) -> Sequence[MetricVerdict]:
         decision = attempt.said(f"{metric}.verdict")
         if decision is None:
             continue
-        changed, tolerance = _number(attempt, f"{metric}.change_pct"), _number(attempt, f"{metric}.tolerance_pct")
         found.append(
             MetricVerdict(
                 metric=metric,
                 decision=Decision(decision),
                 value=_number(attempt, metric),
                 baseline=_number(attempt, f"{metric}.baseline"),
-                tolerance=None if tolerance is None else tolerance / 100,
-                change=None if changed is None else changed / 100,
+                tolerance=_tolerance(attempt, metric),
+                change=_change(attempt, metric),
             )
         )
     return found
+
+
+def _change(attempt: Attempt, name: str) -> float | None:
+    """The change as a fraction, from value and baseline: the file's own is rounded to a hundredth of a per cent."""
+    value, base = _number(attempt, name), _number(attempt, f"{name}.baseline")
+    return None if value is None or not base else (value - base) / base
+
+
+def _tolerance(attempt: Attempt, name: str) -> float | None:
+    told = _number(attempt, f"{name}.tolerance_pct")
+    return None if told is None else told / 100
 
 
 def _gate(attempt: Attempt) -> Gate | None:

@@ -14,7 +14,8 @@ from pytest_scaleperf.report.numbers import change, counted, figure, hours, mome
 MOST_BYTES = 60_000
 """A comment of GitHub holds 65,536 characters; GitLab's holds more."""
 
-_HEAD, _CHANGED, _LADDER, _NOT_RUN, _LOGS, _ALL, _SESSIONS = 4_000, 19_000, 8_000, 8_000, 9_000, 8_000, 2_000
+_HEAD, _CHANGED, _LADDER, _SCALINGS, _NOT_RUN, _LOGS, _ALL = 4_000, 17_000, 7_000, 6_000, 7_000, 8_000, 7_000
+_SESSIONS = 2_000
 _REASON = 160
 _LONG_REASON = 400
 _NAMES = 6
@@ -26,6 +27,7 @@ def render(report: Report, title: str = TITLE) -> str:
         _headline(report, title),
         _changed(report),
         _ladder(report),
+        _scalings(report),
         _not_run(report),
         _logs(report),
         _all_cases(report),
@@ -35,12 +37,11 @@ def render(report: Report, title: str = TITLE) -> str:
 
 
 def _headline(report: Report, title: str) -> str:
-    red = sum(1 for case in report.cases if case.now.is_red)
     verdicts = ", ".join(f"{number} {word}" for word, number in views.summary(report))
     unit = "rank-hours on a CPU" if report.measures_cpu else "GPU-hours"
     spent = hours(report.gpu_seconds)
     text = [
-        f"## {markdown(title, _REASON)}: {red} of {counted(len(report.cases), 'case')} red",
+        f"## {markdown(title, _REASON)}: {views.headline(report)}",
         f"{verdicts}. {spent} {unit} spent. Newest record: {moment(report.newest)}.",
     ]
     if report.measures_cpu:
@@ -107,6 +108,26 @@ def _step(step: views.Step) -> tuple[str, ...]:
         f"{step.launched} of {len(step.cases)}",
         hours(step.gpu_seconds),
     )
+
+
+def _scalings(report: Report) -> str:
+    if not report.scalings:
+        return ""
+    titles = ("scaling test", "verdict", "efficiency", "baseline", "band", "TPS of the smaller", "of the larger", "why")
+    rows = [
+        (
+            code(s.pair),
+            s.decision,
+            views.efficiency(s),
+            _value(s.baseline),
+            "-" if s.tolerance is None else f"-{s.tolerance:.1%}",
+            _value(None if s.lower is None else s.lower.tps),
+            _value(None if s.upper is None else s.upper.tps),
+            code(s.reason, _REASON),
+        )
+        for s in sorted(report.scalings, key=lambda s: not s.is_red)
+    ]
+    return "### Scaling tests\n\n" + _table(titles, "llrrrrrl", rows, _SCALINGS)
 
 
 def memory(entry: Entry) -> str:

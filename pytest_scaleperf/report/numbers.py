@@ -24,7 +24,8 @@ def figure(value: float) -> str:
 
 def change(fraction: float) -> str:
     """A difference from something, signed, in per cent: ``-1.4%``."""
-    return f"{round(fraction, 3) + 0.0:+.1%}"  # adding 0.0: no "-0.0%"
+    text = f"{fraction:+.1%}"
+    return "+0.0%" if text == "-0.0%" else text
 
 
 def percent(value: float) -> str:

@@ -24,7 +24,7 @@ _UNITS = {
 
 def render(report: Report) -> str:
     """Every case's numbers, each rung's optimum, the counts of verdicts and the GPU-hours; ends with ``# EOF``."""
-    return "\n".join([*_cases(report), *_rungs(report), *_totals(report), "# EOF"]) + "\n"
+    return "\n".join([*_cases(report), *_rungs(report), *_scalings(report), *_totals(report), "# EOF"]) + "\n"
 
 
 def _cases(report: Report) -> Iterator[str]:
@@ -44,6 +44,14 @@ def _rungs(report: Report) -> Iterator[str]:
     yield from _family("scaleperf_best_tps", "The rung's optimum.", [(at, v) for at, v, _ in best if v is not None])
     kept = [(at, 100 * (1 + s.first)) for at, s in steps if s.first is not None]
     yield from _family("scaleperf_efficiency_percent", "The optimum's TPS, of the first rung's.", kept)
+
+
+def _scalings(report: Report) -> Iterator[str]:
+    told = [
+        (_labels_of(system=s.system, suite=s.suite, gpus=s.gpus, pair=s.pair), s.efficiency) for s in report.scalings
+    ]
+    kept = [(labels, value) for labels, value in told if value is not None]
+    yield from _family("scaleperf_scaling_efficiency", "TPS of the larger rung by that of the smaller.", kept)
 
 
 def _totals(report: Report) -> Iterator[str]:

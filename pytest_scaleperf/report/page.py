@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from pytest_scaleperf.model import FINGERPRINT_FIELDS, Decision, Metric
 from pytest_scaleperf.report import numbers, views
-from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Launch, Report
+from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Launch, Report, Scaling
 from pytest_scaleperf.report.escape import lines
 from pytest_scaleperf.report.sparkline import colour, history, series
 
@@ -74,6 +74,8 @@ def render(report: Report, album: Album, title: str = TITLE) -> str:
     text: str = environment.get_template("page.html.j2").render(
         report=report,
         title=title,
+        headline=views.headline(report),
+        scalings=sorted(report.scalings, key=lambda scaling: not scaling.is_red),
         sections=sections,
         current=sections[: len(report.cases)],
         anchor=lambda case: anchors[case.system, case.id],
@@ -124,6 +126,7 @@ def _filters() -> dict[str, Callable[..., object]]:
         "counted": numbers.counted,
         "tone": _tone,
         "before": views.before,
+        "efficiency": views.efficiency,
         "configuration": views.configuration,
         "command": _command,
         "colour": colour,
@@ -163,8 +166,10 @@ def _suites(report: Report, album: Album) -> list[SuitePart]:
     return found
 
 
-def _tone(entry: Entry) -> str:
+def _tone(entry: Entry | Scaling) -> str:
     """Class of a verdict's mark."""
+    if isinstance(entry, Scaling):
+        return _TONES.get(entry.decision, "bad")
     return "bad" if entry.lacks_evidence or entry.is_contradicted else _TONES.get(entry.decision, "bad")
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -18,10 +19,13 @@ from pytest_scaleperf.model import (
     MetricVerdict,
     ScalePerfError,
 )
-from pytest_scaleperf.report.contents import Entry, Fault, Launch
+from pytest_scaleperf.report.contents import Entry, Fault, Launch, Scaling, Side
 
 SCHEMA = 1
-"""The form of records that this reads; a test holds it equal to the one that is written."""
+SCALING = "scaling"
+"""The form of records that this reads, and the folder of scaling tests; a test holds them equal to what is written."""
+
+_Told = TypeVar("_Told")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,28 @@ class _Record:
 
 
 @dataclass(frozen=True, slots=True)
+class _ScalingRecord:
+    """The file of a scaling test, as far as a report needs it."""
+
+    schema: int
+    session: str
+    pair: str
+    suite: str
+    system: str
+    gpus: int
+    finished: float
+    decision: Decision
+    reason: str
+    upper: Side | None = None
+    lower: Side | None = None
+    efficiency: float | None = None
+    baseline: float | None = None
+    tolerance: float | None = None
+    change: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SessionFile:
     """What a session says of itself."""
 
@@ -62,6 +88,7 @@ class Found:
 
     entries: tuple[Entry, ...]
     sessions: tuple[SessionFile, ...]
+    scalings: tuple[Scaling, ...]
     faults: tuple[Fault, ...]
 
 
@@ -73,10 +100,11 @@ def read_folders(folders: tuple[Path, ...]) -> Found:
     Raises ScalePerfError where a folder is neither.
     """
     entries: dict[tuple[str, str, float], Entry] = {}
+    scalings: dict[tuple[str, str, float], Scaling] = {}
     sessions: dict[str, SessionFile] = {}
     faults: list[Fault] = []
     for session in dict.fromkeys(path for folder in folders for path in _sessions(folder)):
-        about = _session_file(session / "session.json", faults)
+        about = _decoded(session / "session.json", SessionFile, faults)
         if about is not None:
             sessions.setdefault(about.session, about)
         for path in sorted((session / "records").glob("*.json")):
@@ -86,7 +114,11 @@ def read_folders(folders: tuple[Path, ...]) -> Found:
             same = entries.setdefault((entry.session, entry.case_id, entry.finished), entry)
             if _told(same) != _told(entry):
                 faults.append(Fault(str(path), f"differs from {same.where}, which is of the same case and moment"))
-    return Found(tuple(entries.values()), tuple(sessions.values()), tuple(faults))
+        for path in sorted((session / SCALING).glob("*.json")):
+            scaling = _scaling(path, faults)
+            if scaling is not None:
+                scalings.setdefault((scaling.session, scaling.pair, scaling.finished), scaling)
+    return Found(tuple(entries.values()), tuple(sessions.values()), tuple(scalings.values()), tuple(faults))
 
 
 def _sessions(folder: Path) -> list[Path]:
@@ -100,34 +132,37 @@ def _sessions(folder: Path) -> list[Path]:
     )
 
 
-def _session_file(path: Path, faults: list[Fault]) -> SessionFile | None:
+def _decoded(path: Path, form: type[_Told], faults: list[Fault]) -> _Told | None:
+    """What a file holds, or None with a fault that says why not."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SessionFile)
+        return msgspec.json.decode(path.read_bytes(), type=form)
     except OSError as error:
         faults.append(Fault(str(path), error.strerror or str(error)))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        faults.append(Fault(str(path), f"no session's file: {error}"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        kind = "session's file" if form is SessionFile else "record"
+        faults.append(Fault(str(path), f"no {kind}: {error}"))
     return None
 
 
 def _entry(path: Path, faults: list[Fault]) -> Entry | None:
-    try:
-        record = msgspec.json.decode(path.read_bytes(), type=_Record)
-    except OSError as error:
-        faults.append(Fault(str(path), error.strerror or str(error)))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        faults.append(Fault(str(path), f"no record: {error}"))
-    else:
-        if record.schema == SCHEMA and record.gpus > 0:
-            return _seen(record, path)
-        faults.append(
-            Fault(
-                str(path),
-                f"expected a record of schema {SCHEMA} and at least one GPU, "
-                f"found schema {record.schema} and {record.gpus} GPUs",
-            )
-        )
-    return None
+    record = _decoded(path, _Record, faults)
+    return _seen(record, path) if record is not None and _usable(record, path, faults) else None
+
+
+def _scaling(path: Path, faults: list[Fault]) -> Scaling | None:
+    told = _decoded(path, _ScalingRecord, faults)
+    if told is None or not _usable(told, path, faults):
+        return None
+    kept = {field.name: getattr(told, field.name) for field in fields(told) if field.name != "schema"}
+    return Scaling(**kept, where=str(path))
+
+
+def _usable(record: _Record | _ScalingRecord, path: Path, faults: list[Fault]) -> bool:
+    if record.schema == SCHEMA and record.gpus > 0:
+        return True
+    found = f"schema {record.schema} and {record.gpus} GPUs"
+    faults.append(Fault(str(path), f"expected a record of schema {SCHEMA} and at least one GPU, found {found}"))
+    return False
 
 
 def _seen(record: _Record, path: Path) -> Entry:

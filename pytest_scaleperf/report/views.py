@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_scaleperf.model import Decision, Direction, GateState, Metric, MetricVerdict
-from pytest_scaleperf.report.contents import CaseHistory, Entry, Report
-from pytest_scaleperf.report.numbers import day
+from pytest_scaleperf.report.contents import CaseHistory, Entry, Report, Scaling
+from pytest_scaleperf.report.numbers import change, counted, day, figure
 
 COLUMNS = (Metric.TPS, Metric.MFU, Metric.PEAK_MEMORY)
 """The metrics that every table shows, in this order."""
@@ -154,6 +154,25 @@ def summary(report: Report) -> list[tuple[str, int]]:
     """How many cases have each verdict, worst first."""
     order = {word: number for number, word in enumerate(_WORST_FIRST)}
     return sorted(report.counts.items(), key=lambda pair: (order.get(Decision(_first(pair[0])), 0), pair[0]))
+
+
+def headline(report: Report) -> str:
+    """What is red, in a few words: ``3 of 28 cases red``, and scaling tests and other tests where there are any."""
+    red = sum(1 for case in report.cases if case.now.is_red)
+    text = f"{red} of {counted(len(report.cases), 'case')} red"
+    lost = sum(1 for scaling in report.scalings if scaling.is_red)
+    if lost:
+        text += f", {lost} of {counted(len(report.scalings), 'scaling test')} red"
+    if report.others:
+        text += f", {counted(len(report.others), 'other test')} failed"
+    return text + (", incomplete" if report.faults else "")
+
+
+def efficiency(scaling: Scaling) -> str:
+    """TPS per GPU of the larger rung by that of the smaller, and its change from the baseline."""
+    if scaling.efficiency is None:
+        return "-"
+    return figure(scaling.efficiency) + ("" if scaling.change is None else f" ({change(scaling.change)})")
 
 
 def _first(verdict: str) -> str:
