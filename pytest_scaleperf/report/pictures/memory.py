@@ -14,12 +14,14 @@ from pytest_scaleperf.report.contents import Entry
 from pytest_scaleperf.report.escape import plain
 from pytest_scaleperf.report.grid import Grid, Line
 from pytest_scaleperf.report.pictures.style import GREY, INK, MODES, VERMILLION, calm
+from pytest_scaleperf.report.views import optimum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _WIDE = 3
 _LABELS_UP_TO = 14
+_NAMED_LINES = 6
 _STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 # Where a point's number stands, by its line's mode: points of several lines are often close to each other.
 _BESIDE: dict[ActivationCheckpoint, tuple[int, int, Literal["left", "center", "right"]]] = {
@@ -57,7 +59,8 @@ def draw(grids: Sequence[tuple[str, Grid]], title: str) -> Figure:
 def _panel(axes: Axes, name: str, grid: Grid, *, shares: bool) -> None:
     calm(axes)
     layouts = list(dict.fromkeys(line.layout for line in grid.lines))
-    few = len(grid.cells()) <= _LABELS_UP_TO
+    few, best = len(grid.cells()) <= _LABELS_UP_TO, optimum([cell.case for cell in grid.cells()])
+    sparse = len(grid.lines) <= _NAMED_LINES
     for line in grid.lines:
         colour, marker = MODES[line.mode]
         style = _STYLES[layouts.index(line.layout) % len(_STYLES)]
@@ -67,15 +70,15 @@ def _panel(axes: Axes, name: str, grid: Grid, *, shares: bool) -> None:
             [y for _, y, _, _ in points],
             color=colour,
             marker=marker,
-            markersize=4.5,
-            linewidth=1.2,
+            markersize=4.5 if sparse else 2.5,
+            linewidth=1.2 if sparse else 0.8,
             linestyle=style,
         )
         named = _named(points)
         for x, y, batch, entry in points:
             if entry.alloc_retries:
                 axes.plot([x], [y], marker="^", color=VERMILLION, markersize=9, zorder=4)
-            if few or batch in named:
+            if few or (sparse and batch in named) or (best is not None and entry is best.now):
                 right, up, side = _BESIDE[line.mode]
                 axes.annotate(
                     str(batch), (x, y), xytext=(right, up), textcoords="offset points", ha=side, fontsize=7, color=INK
