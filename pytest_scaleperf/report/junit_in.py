@@ -41,7 +41,10 @@ class JUnitFile:
 def read_junit(paths: tuple[Path, ...]) -> tuple[tuple[JUnitFile, ...], tuple[Fault, ...]]:
     """Every given JUnit file, each once, and those that could not be read with the reason."""
     files, faults = [], []
-    for path in dict.fromkeys(path.resolve() for path in paths):
+    given: dict[Path, Path] = {}
+    for path in paths:
+        given.setdefault(path.resolve(), path)
+    for path in given.values():
         found = _read(path)
         if isinstance(found, Fault):
             faults.append(found)

@@ -7,15 +7,15 @@ from pathlib import PurePath
 
 from pytest_scaleperf.model import Decision, Metric, MetricVerdict
 from pytest_scaleperf.report import views
-from pytest_scaleperf.report.contents import TITLE, Entry, Report
+from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Report
 from pytest_scaleperf.report.escape import code, markdown
 from pytest_scaleperf.report.numbers import change, counted, figure, hours, moment, percent
 
 MOST_BYTES = 60_000
 """A comment of GitHub holds 65,536 characters; GitLab's holds more."""
 
-_HEAD, _CHANGED, _LADDER, _SCALINGS, _NOT_RUN, _LOGS, _ALL = 4_000, 17_000, 7_000, 6_000, 7_000, 8_000, 7_000
-_SESSIONS = 2_000
+_HEAD, _CHANGED, _LADDER, _SCALINGS, _NOT_RUN, _LOGS, _ALL = 4_000, 15_000, 7_000, 5_000, 6_000, 7_000, 7_000
+_NOTES, _SESSIONS = 3_000, 2_000
 _REASON = 160
 _LONG_REASON = 400
 _NAMES = 6
@@ -26,9 +26,11 @@ def render(report: Report, title: str = TITLE) -> str:
     parts = [
         _headline(report, title),
         _changed(report),
+        _levels(report),
         _ladder(report),
         _scalings(report),
         _not_run(report),
+        _notes(report),
         _logs(report),
         _all_cases(report),
         _sessions(report),
@@ -73,6 +75,11 @@ def _changed(report: Report) -> str:
         for case in cases
     ]
     return "### What changed\n\n" + _table(titles, "llrrrll", rows, _CHANGED) + unjudged
+
+
+def _levels(report: Report) -> str:
+    lines = [f"- {code(case.id)}: {markdown(note, _REASON * 2)}" for case, note in views.levels(report)]
+    return "### Levels that changed\n\n" + "\n".join(_fitting(lines, _NOTES)) if lines else ""
 
 
 def _ladder(report: Report) -> str:
@@ -151,13 +158,25 @@ def _not_run(report: Report) -> str:
         (
             f"{len(group.cases):,}",
             ("**error**: " if group.is_error else "") + markdown(group.reason, _REASON * 2),
-            ", ".join(code(case.id) for case in group.cases[:_NAMES])
-            + (f" and {len(group.cases) - _NAMES:,} more" if len(group.cases) > _NAMES else ""),
+            _named(group.cases),
         )
         for group in groups
     ]
     total = sum(len(group.cases) for group in groups)
     return _folded(f"Not run: {counted(total, 'case')}", _table(("cases", "why", "which"), "rll", rows, _NOT_RUN))
+
+
+def _notes(report: Report) -> str:
+    found = views.notes(report)
+    if not found:
+        return ""
+    rows = [(f"{len(cases):,}", markdown(note, _REASON * 2), _named(cases)) for note, cases in found]
+    return _folded(f"Notes ({len(found):,})", _table(("cases", "note", "which"), "rll", rows, _NOTES))
+
+
+def _named(cases: Sequence[CaseHistory]) -> str:
+    more = f" and {len(cases) - _NAMES:,} more" if len(cases) > _NAMES else ""
+    return ", ".join(code(case.id) for case in cases[:_NAMES]) + more
 
 
 def _logs(report: Report) -> str:

@@ -103,7 +103,10 @@ def read_folders(folders: tuple[Path, ...]) -> Found:
     scalings: dict[tuple[str, str, float], Scaling] = {}
     sessions: dict[str, SessionFile] = {}
     faults: list[Fault] = []
-    for session in dict.fromkeys(path for folder in folders for path in _sessions(folder)):
+    given: dict[Path, Path] = {}  # a session that is given twice, by a link for example, under its first name
+    for path in (path for folder in folders for path in _sessions(folder)):
+        given.setdefault(path.resolve(), path)
+    for session in given.values():
         about = _decoded(session / "session.json", SessionFile, faults)
         if about is not None:
             sessions.setdefault(about.session, about)
@@ -124,9 +127,9 @@ def read_folders(folders: tuple[Path, ...]) -> Found:
 def _sessions(folder: Path) -> list[Path]:
     """The sessions of a run directory, or the one session that the folder is."""
     if (folder / "sessions").is_dir():
-        return sorted(path.resolve() for path in (folder / "sessions").iterdir() if path.is_dir())
+        return sorted(path for path in (folder / "sessions").iterdir() if path.is_dir())
     if (folder / "session.json").is_file() or (folder / "records").is_dir():
-        return [folder.resolve()]
+        return [folder]
     raise ScalePerfError(
         f"{folder}: expected a run directory (with sessions/), a session's folder or a JUnit file, found none of them"
     )

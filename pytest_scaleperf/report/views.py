@@ -96,6 +96,30 @@ def not_run(report: Report) -> list[NotRun]:
     return sorted(found, key=lambda group: (not group.is_error, -len(group.cases), group.reason))
 
 
+def levels(report: Report) -> list[tuple[CaseHistory, str]]:
+    """What the history of each case says of its level (``history: tps is worse by 1.2% since …``), worse ones first."""
+    found = [(case, note) for case in report.cases for note in case.now.notes if _is_level(note)]
+    return sorted(found, key=lambda pair: " is worse by " not in pair[1])
+
+
+def notes(report: Report) -> list[tuple[str, list[CaseHistory]]]:
+    """What else is to be known beside the verdicts (a version that differs from the baseline's run), with its cases.
+
+    The note of the most cases comes first.
+    """
+    groups: dict[str, list[CaseHistory]] = defaultdict(list)
+    for case in report.cases:
+        for note in dict.fromkeys(case.now.notes):
+            if not _is_level(note):
+                groups[note].append(case)
+    return sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+
+
+def _is_level(note: str) -> bool:
+    """True for a note about a change of level, as the room of histories words it."""
+    return note.startswith("history: ") and (" is worse by " in note or " is better by " in note)
+
+
 def ladder(report: Report) -> list[Step]:
     """Every rung of every suite, lowest first."""
     groups: dict[tuple[str, str, int], list[CaseHistory]] = defaultdict(list)

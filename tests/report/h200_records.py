@@ -8,6 +8,7 @@ torchtitan alone, and are observed, measured and judged here from their logs and
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import re
@@ -193,14 +194,13 @@ def main() -> None:
 
     from pytest_scaleperf.report.command import report_app  # noqa: PLC0415 - only for the command
 
-    target = Path(sys.argv[1])
-    with tempfile.TemporaryDirectory() as folder:
-        write_records(Path(folder))
-        outputs = {"--html": "report.html", "--png": ".", "--markdown": "report.md", "--metrics": "metrics.txt"}
-        done = CliRunner().invoke(
-            report_app,
-            [folder, "--title", TITLE, *(word for k, v in outputs.items() for word in (k, str(target / v)))],
-        )
+    target = Path(sys.argv[1]).absolute()
+    outputs = {"--html": "report.html", "--png": ".", "--markdown": "report.md", "--metrics": "metrics.txt"}
+    words = [word for option, name in outputs.items() for word in (option, str(target / name))]
+    # From inside, so that the page names no path of this machine.
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        write_records(Path("run-directory"))
+        done = CliRunner().invoke(report_app, ["run-directory", "--title", TITLE, *words])
     print(done.output)  # noqa: T201 - a command
     sys.exit(done.exit_code)
 

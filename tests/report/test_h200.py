@@ -89,6 +89,7 @@ def test_the_committed_example_shows_these_numbers(h200: Report) -> None:
             assert figure(tps) in page
             assert figure(tps) in text
     assert TITLE in page
+    assert set(re.findall(r"told by <code>(.*?)/", page)) == {"run-directory"}  # no path of a machine
     drawn = {f"{picture.name}.png" for picture in album(h200).pictures}
     assert drawn == {path.name for path in folder.glob("*.png")}
     assert "GPU-hours spent" in render(h200)

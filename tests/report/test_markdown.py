@@ -108,12 +108,14 @@ def night(kind: str) -> list[dict[str, Any]]:
                 found.append(build.skipped("closed", f"closed by its parent: {parent} (oom)", [parent], **case))
             case "no-evidence":
                 found.append(build.skipped("no_evidence", long, parents[number % 30 :], **case))
+            case "notes":
+                found.append(build.record(**case, baseline=28_400.0) | {"notes": [f"{number}: {long}"] * 3})
             case "suites":
                 found.append(build.record(**case, suite=f"a-suite-with-a-long-name-{number}", baseline=28_400.0))
     return found
 
 
-@pytest.mark.parametrize("kind", ["passed", "slow", "failed", "closed", "no-evidence", "suites"])
+@pytest.mark.parametrize("kind", ["passed", "slow", "failed", "closed", "no-evidence", "notes", "suites"])
 def test_two_thousand_cases_fit_into_a_comment(tmp_path: Path, kind: str) -> None:
     records = night(kind)
     run_dir = build.write(tmp_path, records)
@@ -125,6 +127,14 @@ def test_two_thousand_cases_fit_into_a_comment(tmp_path: Path, kind: str) -> Non
     assert "more: see the HTML report" in text
     assert text.count("<details>") == text.count("</details>")
     assert Rendered(text).tags <= TAGS
+
+
+def test_notes_that_cases_share_are_said_once(tmp_path: Path) -> None:
+    note = "differs from the baseline's run: torch is 2.15.0, the baseline's 2.14.1"
+    told = [build.record(local=local, baseline=28_400.0) | {"notes": [note]} for local in (2, 4, 6)]
+    text = render(read([build.write(tmp_path, told)])[0])
+    assert text.count("torch is 2.15.0") == 1
+    assert "| 3 | differs from the baseline&#39;s run" in text
 
 
 def test_a_thousand_unreadable_files_are_counted(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_record_that_cannot_be_read_is_named(tested: Project) -> None:
     path = next(tested.run_dir.glob(f"sessions/*/scaling/{NONE}.json"))
     path.write_text("{")
     report, _ = read([tested.run_dir])
-    assert [fault.where for fault in report.faults] == [str(path.resolve())]
+    assert [fault.where for fault in report.faults] == [str(path)]
     assert views.headline(report).endswith(", incomplete")
 
 
