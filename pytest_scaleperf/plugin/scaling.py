@@ -24,7 +24,10 @@ _NEXT = {
     Decision.FINGERPRINT_MISMATCH: (
         "store a new one with --record-baselines, or name what may differ in the suite's compare_across"
     ),
-    Decision.REGRESSION: "compare the communication of both cases: `scaleperf trace` of each",
+    Decision.REGRESSION: (
+        "compare what both cases' traces expose of communication (scaleperf trace); if it is meant to be so: "
+        "scaleperf baselines update --accept-regression WHY"
+    ),
     Decision.INCONCLUSIVE: "measure both cases more often: --repeats N",
 }
 
