@@ -544,10 +544,26 @@ class MetricVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelChange:
+    """A change of a metric's level over the nights: ``before`` and ``after`` in its unit.
+
+    ``since`` is the first day of the new level, ``session`` its session; ``nights`` counts from there to the newest.
+    """
+
+    metric: Metric
+    since: str
+    session: str
+    before: float
+    after: float
+    nights: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The judgement of a case: the worst of its metrics, with the sentence that a person reads.
 
-    ``undecided`` is True where it is INCONCLUSIVE and another launch may still decide it.
+    ``undecided`` is True where it is INCONCLUSIVE and another launch may still decide it. ``changes`` are those of the
+    case's history; they stand beside the judgement and have no part in it.
     """
 
     decision: Decision
@@ -556,6 +572,7 @@ class Verdict:
     samples: int = 0
     notes: tuple[str, ...] = ()
     undecided: bool = False
+    changes: tuple[LevelChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from pytest_scaleperf.noise import MIN_SAMPLES, Noise, Recorded, Scatter, spread
 Z_BAND = 3.5
 """Narrowest band in standard deviations of the change after all launches; a narrower one is refused."""
 
-Z_RED = 3.35
-"""A regression is worse than a healthy case is by chance in 1 of 2,500 looks; over all looks in 1 of 1,000 sessions."""
+Z_RED = 3.25
+"""A regression is worse than a healthy case is by chance in 1 of 1,700 looks; over all looks in 1 of 1,000 sessions."""
 
 Z_GREEN = 1.3
 """A pass before the last launch is so far inside its band that the rest would change it in 1 of 10 cases."""

@@ -14,6 +14,7 @@ from typing import Any
 from pytest_scaleperf import baseline as baselines
 from pytest_scaleperf import records, steady
 from pytest_scaleperf.campaign import gate as gates
+from pytest_scaleperf.campaign.nights import Lookback
 from pytest_scaleperf.campaign.watch import watch
 from pytest_scaleperf.launch.protocol import Launcher
 from pytest_scaleperf.model import (
@@ -122,6 +123,11 @@ class Campaign:
     def gate(self, case: Case) -> Gate:
         """Whether ``case`` may be launched now."""
         allowed = self.settings.gpus
+    _lookback: Lookback = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look back over the sessions of the same run directory."""
+        self._lookback = Lookback(self.settings.run_dir, self.session.id)
         if allowed is None or case.gpus > allowed:
             return Gate(GateState.BEYOND, f"needs {case.gpus} GPUs, this session has {allowed} (--gpus {allowed})")
         parents = self._ladder(case.suite).parents(case)
@@ -149,6 +155,7 @@ class Campaign:
         return self._with_baseline(run) if self.settings.record_baselines else run
 
     def finish(self, run: CaseRun, verdict: Verdict) -> Path | None:
+        verdict = self._lookback.add(verdict, case, fingerprint, stored)
         """Write the record of a case with its final verdict; from now on gates may rely on it."""
         self.verdicts[run.case.id] = verdict.decision
         if run.replayed:
@@ -359,6 +366,7 @@ class Campaign:
             return None
         samples: Sequence[Mapping[str, Any]] = record["samples"]
         completed = samples and all(s["outcome"] == Outcome.COMPLETED for s in samples)
+                "changes": [as_plain(c) for c in verdict.changes],
         return samples if completed and case.expect is Outcome.COMPLETED else None
 
     def _stored(self, parent: Case) -> Evidence | None:
