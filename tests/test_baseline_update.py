@@ -126,6 +126,18 @@ def test_faster_with_more_memory_needs_a_reason_too(path: Path) -> None:
     assert taken(path, measured("b", 1200, memory=44)).kind is Kind.REFUSED
 
 
+def test_faster_does_not_cover_memory_that_creeps(path: Path) -> None:
+    """Each time it is faster and takes 0.9 % more memory, inside the band of 2 %."""
+    speed, memory = 1000.0, 40.0
+    taken(path, measured("s0", speed, memory=memory))
+    speed, memory = speed * 1.1, memory * 1.009
+    assert taken(path, measured("s1", speed, memory=memory)).kind is Kind.IMPROVED
+    assert entry(path)["best"] == {"peak_memory": 40.0}
+    change = taken(path, measured("s2", speed * 1.1, memory=memory * 1.009))
+    assert change.kind is Kind.REFUSED
+    assert change.reason.endswith("peak_memory 40 -> 40.7232")
+
+
 def test_every_accepted_regression_stays_in_the_file(path: Path) -> None:
     taken(path, measured("a", 1000))
     taken(path, measured("b", 950), "first")

@@ -39,7 +39,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the file holds of one case. ``best`` is the best that it was since it was last replaced on purpose."""
+    """What the file holds of one case. ``best`` is what it was at its best since something worse was accepted."""
 
     fingerprint: Fingerprint
     samples: tuple[BaselineSample, ...]
@@ -99,14 +99,13 @@ class Contents:
         entry = self.cases.setdefault(new.case_id, {"samples": []})
         if before is not None and (new.replaces or before.fingerprint != new.fingerprint):
             noted = _noted(before, new)
+            entry["samples"] = []
+            entry.pop("best", None)
             if new.accepted:
                 accepted = {**noted, "session": new.samples[0].session, "why": new.accepted}
                 entry["accepted"] = [*entry.get("accepted", ()), accepted]
             else:
                 entry["replaced"] = noted
-            entry["samples"] = []
-            entry.pop("best", None)
-            if not new.replaces:
                 _keep_best(entry, before, values_of(new.samples))
         entry.update(
             fingerprint=name,

@@ -17,7 +17,7 @@ CREEP = 0.5
 
 Samples inside the band may be added to learn the noise, and a new fingerprint's take the place of the old ones. Were
 each only held against the value before it, that value could creep. So it may never be worse by more than half a band
-than the best that it was since it was last replaced on purpose, by something better or by what was accepted.
+than the best that it was since somebody last accepted something worse.
 """
 
 
@@ -101,13 +101,14 @@ def _decide(stored: Stored, new: Measured) -> tuple[Kind, str]:
     before, found = values_of(stored.samples), values_of(new.samples)
     direct = shifts(before, found, new.bands)
     differences = stored.fingerprint.differences(new.fingerprint)
+    better = any(s.is_better for s in direct)
     if worse := [s for s in direct if s.is_worse()]:
         kind, reason = Kind.ACCEPTED, f"worse than the stored value by more than its band: {_named(worse)}"
-    elif any(s.is_better for s in direct):
-        kind, reason = Kind.IMPROVED, ""
-    elif worse := _crept(stored, new, alone=bool(differences)):
+    elif worse := _crept(stored, new, alone=bool(differences) or better):
         now = ", ".join(f"{s.metric} {s.before:.6g} -> {s.after:.6g}" for s in worse)
         kind, reason = Kind.ACCEPTED, f"the stored value would become worse by more than half the band: {now}"
+    elif better:
+        kind, reason = Kind.IMPROVED, ""
     elif differences:
         kind, reason = Kind.REPLACED, ", ".join(f"{name} {old} -> {now}" for name, (old, now) in differences.items())
     else:
