@@ -119,15 +119,15 @@ class Campaign:
     _dialects: dict[tuple[str, Path], dialect.Dialect] = field(default_factory=dict)
     _baselines: dict[str, Mapping[str, Baseline]] = field(default_factory=dict)
     _noise: dict[str, Mapping[Metric, Noise]] = field(default_factory=dict)
-
-    def gate(self, case: Case) -> Gate:
-        """Whether ``case`` may be launched now."""
-        allowed = self.settings.gpus
     _lookback: Lookback = field(init=False)
 
     def __post_init__(self) -> None:
         """Look back over the sessions of the same run directory."""
         self._lookback = Lookback(self.settings.run_dir, self.session.id)
+
+    def gate(self, case: Case) -> Gate:
+        """Whether ``case`` may be launched now."""
+        allowed = self.settings.gpus
         if allowed is None or case.gpus > allowed:
             return Gate(GateState.BEYOND, f"needs {case.gpus} GPUs, this session has {allowed} (--gpus {allowed})")
         parents = self._ladder(case.suite).parents(case)
@@ -151,11 +151,11 @@ class Campaign:
             except BaseException as error:
                 self._cut_short(case, gate, fingerprint, samples, error)
                 raise
+        verdict = self._lookback.add(verdict, case, fingerprint, stored)
         run = CaseRun(case, fingerprint, stored, tuple(samples), verdict, gate, replayed=replayed is not None)
         return self._with_baseline(run) if self.settings.record_baselines else run
 
     def finish(self, run: CaseRun, verdict: Verdict) -> Path | None:
-        verdict = self._lookback.add(verdict, case, fingerprint, stored)
         """Write the record of a case with its final verdict; from now on gates may rely on it."""
         self.verdicts[run.case.id] = verdict.decision
         if run.replayed:
@@ -350,6 +350,7 @@ class Campaign:
                 "reason": verdict.reason,
                 "notes": verdict.notes,
                 "metrics": [as_plain(m) for m in verdict.metrics],
+                "changes": [as_plain(c) for c in verdict.changes],
                 "gate": as_plain(gate),
                 "fingerprint": None if fingerprint is None else as_plain(fingerprint),
                 "samples": samples,
@@ -366,7 +367,6 @@ class Campaign:
             return None
         samples: Sequence[Mapping[str, Any]] = record["samples"]
         completed = samples and all(s["outcome"] == Outcome.COMPLETED for s in samples)
-                "changes": [as_plain(c) for c in verdict.changes],
         return samples if completed and case.expect is Outcome.COMPLETED else None
 
     def _stored(self, parent: Case) -> Evidence | None:
