@@ -62,7 +62,7 @@ def _changed(report: Report) -> str:
     first = len(views.first_measured(report))
     unjudged = f"\n\n{counted(first, 'case')} measured and not judged: there was no baseline to hold." if first else ""
     if not cases:
-        return f"### What changed\n\nNothing: every judged case is inside its band.{unjudged}"
+        return f"### What changed\n\n{views.nothing_changed(report)}{unjudged}"
     titles = ("case", "verdict", *(f"{m} {m.unit}" for m in views.COLUMNS), "before", "why")
     rows = [
         (

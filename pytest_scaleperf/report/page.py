@@ -81,6 +81,7 @@ def render(report: Report, album: Album, title: str = TITLE) -> str:
         anchor=lambda case: anchors[case.system, case.id],
         summary=views.summary(report),
         changed=changed,
+        nothing_changed=views.nothing_changed(report),
         first_measured=len(views.first_measured(report)),
         not_run=views.not_run(report),
         levels=views.levels(report),

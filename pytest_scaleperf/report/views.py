@@ -69,6 +69,12 @@ def first_measured(report: Report) -> list[CaseHistory]:
     return [case for case in report.cases if case.now.decision in kinds and not case.now.is_red]
 
 
+def nothing_changed(report: Report) -> str:
+    """What to say where no case is news."""
+    judged = any(case.now.decision is Decision.PASS for case in report.cases)
+    return "Nothing: every judged case is inside its band." if judged else "No case was judged."
+
+
 def before(case: CaseHistory) -> str:
     """What an earlier record said of the case: ``pass``, ``first record``, or since when it has been like this."""
     told = [entry for entry in case.earlier if entry.decision is not Decision.SKIPPED]

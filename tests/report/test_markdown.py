@@ -65,6 +65,11 @@ def test_a_cpu_is_named(tmp_path: Path) -> None:
     assert "GPU-hours" not in text.partition("<details>")[0]
 
 
+def test_a_recording_session_says_that_nothing_was_judged(tmp_path: Path) -> None:
+    text = render(read([build.write(tmp_path, [build.record(decision="recorded")])])[0])
+    assert "No case was judged.\n\n1 case measured and not judged" in text
+
+
 @pytest.mark.parametrize("text", [*hostile.TEXTS, hostile.ALL])
 def test_text_of_others_stays_text(text: str) -> None:
     table = f"| a | b |\n|---|---|\n| {code(text)} | {markdown(text)} |\n"

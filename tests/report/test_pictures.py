@@ -168,6 +168,13 @@ def test_memory_in_gib_where_no_share_is_known(tmp_path: Path) -> None:
     assert "peak reserved memory, GiB" in texts(named(report, "memory").svg())
 
 
+def test_equal_speeds_are_written_without_exponents(tmp_path: Path) -> None:
+    report, _ = read([build.write(tmp_path, [build.record(local=local) for local in (2, 4)])])
+    shown = texts(named(report, "heatmap").svg())
+    assert "28,400" in shown
+    assert not [text for text in shown if "e+" in text]
+
+
 def test_small_pictures_hold_their_ends(ladder: Report) -> None:
     slow = views.changed(ladder)[0]
     small = history(slow, Metric.TPS)

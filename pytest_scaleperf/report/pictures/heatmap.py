@@ -12,8 +12,10 @@ from matplotlib.colors import Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter
 
 from pytest_scaleperf.model import Metric
+from pytest_scaleperf.report import numbers
 from pytest_scaleperf.report.escape import plain
 from pytest_scaleperf.report.grid import Cell, CellKind, Grid
 from pytest_scaleperf.report.pictures.style import GREY, INK, PALE, VERMILLION, compact, ink_on
@@ -81,17 +83,10 @@ def _panel(figure: Figure, axes: Axes, grid: Grid, shown: _Shown) -> None:
         return colours(float(scale(value)))
 
     column_of = {batch: place for place, batch in enumerate(grid.batches)}
-    numbers = len(grid.batches) <= _NUMBERS_UP_TO
+    written = len(grid.batches) <= _NUMBERS_UP_TO
     for row, line in enumerate(grid.lines):
         for batch, cell in line.cells.items():
-            _cell(
-                axes,
-                (column_of[batch], row),
-                cell,
-                _value(cell, shown),
-                lambda value: colours(float(scale(value))),
-                numbers=numbers,
-            )
+            _cell(axes, (column_of[batch], row), cell, _value(cell, shown), paint, written=written)
         if line.oom_from is not None:
             edge = column_of[line.oom_from] - 0.5
             axes.plot([edge, edge], [row - 0.5, row + 0.5], color=VERMILLION, linewidth=4, solid_capstyle="butt")
@@ -107,7 +102,8 @@ def _panel(figure: Figure, axes: Axes, grid: Grid, shown: _Shown) -> None:
         bar = figure.colorbar(ScalarMappable(scale, colours), ax=axes, shrink=0.9, aspect=18, pad=0.02)
         if bar.solids is not None:
             bar.solids.set_edgecolor("face")  # else the page below shines through between two levels
-        bar.ax.yaxis.set_major_formatter("{x:,.0f}" if high - low > _WHOLE_NUMBERS_FROM else "{x:,.4g}")
+        few = FuncFormatter(lambda value, _: numbers.figure(value))  # never an exponent
+        bar.ax.yaxis.set_major_formatter("{x:,.0f}" if high - low > _WHOLE_NUMBERS_FROM else few)
 
 
 def _value(cell: Cell, shown: _Shown) -> float | None:
@@ -118,7 +114,7 @@ def _value(cell: Cell, shown: _Shown) -> float | None:
 
 
 def _cell(  # noqa: PLR0913 - one cell: where it is, what is in it, how that is shown
-    axes: Axes, at: tuple[int, int], cell: Cell, value: float | None, paint: _Paint, *, numbers: bool
+    axes: Axes, at: tuple[int, int], cell: Cell, value: float | None, paint: _Paint, *, written: bool
 ) -> None:
     entry = cell.case.now
     face, ink, hatch, text = PALE, INK, None, _NOT_RUN
@@ -138,11 +134,11 @@ def _cell(  # noqa: PLR0913 - one cell: where it is, what is in it, how that is 
     shape.set_linewidth(2.0 if retried else 0.6)
     shape.set_in_layout(False)  # it lies inside its axes; measuring a thousand cells takes seconds
     axes.add_patch(shape)
-    if retried and numbers:
+    if retried and written:
         text += f"\n▲ {entry.alloc_retries}"
-    if numbers or cell.kind is not CellKind.MEASURED or cell.is_best:
+    if written or cell.kind is not CellKind.MEASURED or cell.is_best:
         small = 7 if "\n" in text or len(text) > len("57.3k ★") else 8
-        label = text if numbers else text.rpartition(" ")[2]
+        label = text if written else text.rpartition(" ")[2]
         box = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.8} if hatch else None
         shown = axes.text(*at, label, color=ink, ha="center", va="center", fontsize=small, linespacing=1.1, bbox=box)
         shown.set_in_layout(False)
