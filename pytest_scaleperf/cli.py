@@ -13,7 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from pytest_scaleperf import steady
+from pytest_scaleperf.baselines_cli.command import baselines_app
 from pytest_scaleperf.model import Metric, Outcome, StopReason
+from pytest_scaleperf.report.command import report
 from pytest_scaleperf.titan.answer import Given, answer, tokens_per_step_per_gpu
 from pytest_scaleperf.titan.events import EventFile, is_event_file, read_dump
 from pytest_scaleperf.titan.observe import Files, Run, find_files, read_run
@@ -33,6 +35,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u206
 
 
 app.add_typer(trace_app, name="trace")
+app.command()(report)
+app.add_typer(baselines_app, name="baselines")
 
 
 @app.callback()

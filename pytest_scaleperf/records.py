@@ -129,6 +129,7 @@ class SessionFolder:
 
         ``over``: in the place of that file, a provisional record of the same run.
         """
+        (self.path / _RECORDS).mkdir(parents=True, exist_ok=True)  # a job may have removed what it should not
         path = self._free(case_id) if over is None else over
         write_json(path, {"schema": SCHEMA, "session": self.id, "case": case_id, **record})
         self._syncer.add(path)

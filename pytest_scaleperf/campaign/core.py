@@ -34,6 +34,7 @@ from pytest_scaleperf.model import (
     Outcome,
     Progress,
     Resources,
+    ScalePerfError,
     Settings,
     StopReason,
     Suite,
@@ -45,6 +46,9 @@ from pytest_scaleperf.noise import Noise, noise_of
 from pytest_scaleperf.suite import Ladder, digest
 from pytest_scaleperf.titan import command, dialect, observe, software
 from pytest_scaleperf.verdict import Rule, judge, judge_outcome
+
+_CLOCK_SKEW = 300.0
+"""Seconds by which a record of another machine may lie in the future; a record from further on is no evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ class Campaign:
             return Gate(GateState.BEYOND, f"needs {case.gpus} GPUs, this session has {allowed} (--gpus {allowed})")
         parents = self._ladder(case.suite).parents(case)
         needed = case.gpus if not parents else parents[0].gpus
-        return gates.decide(case, parents, self.verdicts, self._stored, f"pytest --gpus {needed}")
+        return gates.decide(case, parents, self.verdicts, self._stored, _evidence_command(parents, needed))
 
     def run(self, case: Case, gate: Gate, progress: Callable[[Progress], None]) -> CaseRun:
         """Launch ``case`` until its verdict is decided or its samples are spent, and judge it.
@@ -145,6 +149,8 @@ class Campaign:
         samples: list[Mapping[str, Any]] = [] if replayed is None else list(replayed)
         measured = [_measurement(s) for s in samples]
         verdict = None if replayed is None else self._judge(case, measured, stored, fingerprint)
+        if verdict is not None and verdict.undecided:  # cut off before the samples that it still needed
+            replayed, samples, verdict = None, [], None
         if verdict is None:
             try:
                 verdict = self._sample(case, samples, stored, fingerprint, progress)
@@ -157,8 +163,10 @@ class Campaign:
 
     def finish(self, run: CaseRun, verdict: Verdict) -> Path | None:
         """Write the record of a case with its final verdict; from now on gates may rely on it."""
-        self.verdicts[run.case.id] = verdict.decision
-        if run.replayed:
+        before = self.verdicts.get(run.case.id)
+        if before is None or before.opens_gate:  # a second test of the same case cannot undo a failure
+            self.verdicts[run.case.id] = verdict.decision
+        if run.replayed and self._said_before(run.case) == verdict.decision:
             return None
         return self._record(
             run.case, verdict, run.gate, run.fingerprint, run.samples, trace=run.trace, over=run.provisional
@@ -173,6 +181,10 @@ class Campaign:
         verdict = Verdict(Decision.MACHINE_FAILED, run.verdict.metrics, f"{Outcome.INTERRUPTED}: {reason}")
         path = self._record(run.case, verdict, run.gate, run.fingerprint, run.samples)
         return dataclasses.replace(run, provisional=path)
+
+    def _said_before(self, case: Case) -> object:
+        record = self.session.latest(case.id)
+        return None if record is None else record.get("decision")
 
     def skip(self, case: Case, gate: Gate) -> None:
         """Write down that a case was not launched, and why."""
@@ -215,12 +227,13 @@ class Campaign:
     def _with_baseline(self, run: CaseRun) -> CaseRun:
         """Store what each launch measured where no baseline was, or take it in where it does not make that worse.
 
-        A case whose outcome alone was judged needs no baseline.
+        A case whose outcome alone was judged needs no baseline; one that lacks a judged number has none to give.
         """
         verdict = run.verdict
         new = verdict.decision in (Decision.NO_BASELINE, Decision.FINGERPRINT_MISMATCH)
-        bands = {m.metric: m.tolerance for m in verdict.metrics if m.tolerance is not None}
-        if not bands or run.replayed or not (new or verdict.decision.is_pass):
+        judged = [m for m in verdict.metrics if m.decision is not Decision.NOT_JUDGED]
+        bands = {m.metric: m.tolerance for m in judged if m.tolerance is not None}
+        if not bands or len(bands) < len(judged) or run.replayed or not (new or verdict.decision.is_pass):
             return run
         path = self._baseline_path(run.case.suite)
         measured = baselines.Measured(run.case.id, run.fingerprint, self._recorded(run.samples), bands)
@@ -249,7 +262,9 @@ class Campaign:
         error: BaseException,
     ) -> None:
         """Write down a case that did not come to its end; it is no evidence, and a resumed session runs it again."""
-        verdict = Verdict(Decision.MACHINE_FAILED, (), f"{Outcome.INTERRUPTED}: {error or type(error).__name__}")
+        told = str(error) or type(error).__name__
+        reason = told if isinstance(error, ScalePerfError) else f"{Outcome.INTERRUPTED}: {told}"
+        verdict = Verdict(Decision.MACHINE_FAILED, (), reason)
         self.verdicts[case.id] = verdict.decision
         self._record(case, verdict, gate, fingerprint, samples)
 
@@ -324,6 +339,9 @@ class Campaign:
             memory_total_gib=self.system.memory_gib,
             tokens_per_step_per_gpu=case.batch.tokens_per_step / case.gpus,
         )
+        # What the reader doubted is said with the verdict: a log of other settings, event files that disagree.
+        doubts = tuple(dict.fromkeys((*seen.warnings, *measured.warnings)))
+        measured = dataclasses.replace(measured, warnings=doubts)
         return Sample(spec.argv, folder, seen, measured, result, started)
 
     def _record(  # noqa: PLR0913 - what a record is made of
@@ -363,17 +381,25 @@ class Campaign:
     def _replay(self, case: Case, fingerprint: Fingerprint) -> Sequence[Mapping[str, Any]] | None:
         """Samples of a resumed session's finished case; None where it must be launched (again)."""
         record = self.session.latest(case.id) if self.session.resumed else None
-        if record is None or record["fingerprint"] != as_plain(fingerprint):
+        if record is None or case.expect is not Outcome.COMPLETED:
             return None
-        samples: Sequence[Mapping[str, Any]] = record["samples"]
-        completed = samples and all(s["outcome"] == Outcome.COMPLETED for s in samples)
-        return samples if completed and case.expect is Outcome.COMPLETED else None
+        samples: Sequence[Mapping[str, Any]] = record.get("samples") or ()
+        whole = (
+            record.get("decision") not in (None, Decision.SKIPPED)
+            and record.get("fingerprint") == as_plain(fingerprint)
+            and record.get("finished", 0.0) >= time.time() - self.settings.evidence_max_age
+            and len(samples) >= self._repeats(case)
+            and all(sample.get("outcome") == Outcome.COMPLETED and "measurement" in sample for sample in samples)
+        )
+        return samples if whole else None
 
     def _stored(self, parent: Case) -> Evidence | None:
         fingerprint = self.fingerprint(parent)
         oldest = time.time() - self.settings.evidence_max_age
         for found in records.evidence(self.settings.run_dir, parent.id):
-            if found.finished >= oldest and found.fingerprint == fingerprint:
+            fresh = oldest <= found.finished <= time.time() + _CLOCK_SKEW
+            # A run that the machine ended says nothing of the configuration.
+            if fresh and found.fingerprint == fingerprint and found.decision is not Decision.MACHINE_FAILED:
                 return found
         return None
 
@@ -403,6 +429,11 @@ class Campaign:
         if suite.name not in self._baselines:
             self._baselines[suite.name] = baselines.read_baselines(self._baseline_path(suite))
         return self._baselines[suite.name].get(case.id)
+
+
+def _evidence_command(parents: Sequence[Case], gpus: int) -> str:
+    chosen = f" -k {parents[0].id}" if parents else ""
+    return f"pytest suites/ --gpus {gpus}{chosen}"
 
 
 def _python(suite: Suite) -> str:

@@ -22,6 +22,12 @@ _XDIST_REFUSED = (
 )
 
 
+_RERUNS_REFUSED = (
+    "a case cannot be rerun until it is green: a further launch is a further sample, judged with the earlier ones; "
+    "leave out --reruns and flaky marks, and say measure: {max_samples: N} in the suite"
+)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options; nothing is read or run here."""
     options.add(parser)
@@ -80,15 +86,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order by rung, its scaling last, and refuse an xfail that could hide an error of the machine."""
     ours = [item for item in items if _gpus_of(item) or scaling.gpus_of(item)]
     for item in ours:
-        for mark in item.iter_markers("xfail"):
-            raises = mark.kwargs.get("raises")
-            if not (isinstance(raises, type) and issubclass(raises, Regression)):
-                raise pytest.UsageError(
-                    f"{item.nodeid}: xfail of a case can expect only its verdict; write "
-                    "@pytest.mark.xfail(raises=pytest_scaleperf.plugin.Regression, reason=...)"
-                )
+        _refuse_marks(item)
     if ours:
         items.sort(key=lambda item: (max(_gpus_of(item), scaling.gpus_of(item)), scaling.gpus_of(item)))
+
+
+def _refuse_marks(item: pytest.Item) -> None:
+    """No mark may hide an error of the machine, keep a case from its launch, or replace a sample by a later one."""
+    for mark in item.iter_markers("xfail"):
+        raises = mark.kwargs.get("raises")
+        if mark.kwargs.get("run") is False or not (isinstance(raises, type) and issubclass(raises, Regression)):
+            raise pytest.UsageError(
+                f"{item.nodeid}: xfail of a case can expect only its verdict, and the case has to run; write "
+                "@pytest.mark.xfail(raises=pytest_scaleperf.plugin.Regression, reason=...)"
+            )
+    if item.get_closest_marker("flaky") is not None:
+        raise pytest.UsageError(f"{item.nodeid}: {_RERUNS_REFUSED}")
 
 
 def _gpus_of(item: pytest.Item) -> int:
@@ -98,6 +111,12 @@ def _gpus_of(item: pytest.Item) -> int:
     return param.gpus if isinstance(param, Case) else 0
 
 
+def _is_foreign(item: pytest.Item) -> bool:
+    """Whether an item stands for a suite of another system."""
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and isinstance(callspec.params.get("scaleperf"), Suite)
+
+
 @pytest.hookimpl(tryfirst=True)  # before the terminal asks for the lines below
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Count what was selected."""
@@ -105,6 +124,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     state.resume_collector()
     state.cases = sum(1 for item in session.items if _gpus_of(item))
     state.pairs = sum(1 for item in session.items if scaling.gpus_of(item))
+    state.foreign = sum(1 for item in session.items if _is_foreign(item))
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
@@ -126,16 +146,33 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         return
     if state.settings.gpus is None:
         raise pytest.UsageError("say how many GPUs this session has: --gpus N (larger rungs are skipped)")
+    if session.config.option.setuponly:
+        raise pytest.UsageError("--setup-only would launch cases and judge none; to see them, say --collect-only")
+    if session.config.getoption("reruns", None):
+        raise pytest.UsageError(_RERUNS_REFUSED)
     state.arm()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep how the test's own body ended; the case's record needs it."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep how the test's own body ended, and let no xfail of any origin hide more than a verdict."""
     report = yield
+    ours = _gpus_of(item) or scaling.gpus_of(item)
+    if ours and hasattr(report, "wasxfail") and report.skipped and not _is_verdict(call):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"xfail can expect only a verdict, found: {'' if call.excinfo is None else call.excinfo.value}"
+        )
+        del report.wasxfail
     if report.when == "call":
         item.stash[CALL] = report
     return report
+
+
+def _is_verdict(call: pytest.CallInfo[None]) -> bool:
+    return call.excinfo is not None and isinstance(call.excinfo.value, Regression)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -143,7 +180,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     state = session.config.stash[STATE]
     state.close()
     measured = state.measured if state.cases else scaling.compared(session.config)
-    hollow = (state.cases or state.pairs) and not measured and not session.config.option.collectonly
+    hollow = (state.cases or state.pairs or state.foreign) and not measured and not session.config.option.collectonly
     if exitstatus == pytest.ExitCode.OK and state.problem is not None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     elif exitstatus == pytest.ExitCode.OK and hollow:
@@ -169,6 +206,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line)
     if state.folder is not None:
         terminalreporter.write_line(f"records, logs and scripts: {state.folder}")
+    if state.replayed:
+        terminalreporter.write_line(
+            f"{state.replayed} of {state.cases} cases were not launched: their runs are those of the resumed session"
+        )
     if state.problem is not None:
         terminalreporter.write_line(f"at the end of the session: {state.problem}")
     if state.cases and not state.measured:

@@ -77,10 +77,13 @@ def scaleperf(request: pytest.FixtureRequest) -> Iterator[ScalePerf]:
     if isinstance(case, Suite):
         here = "unknown" if state.system is None else state.system.name
         pytest.skip(f"suite {case.name} is for system {case.system}, this is {here}; say --system {case.system}")
+    given, problem = None, ""
     try:
         given = _launch(request, state, case)
     except ScalePerfError as error:
-        pytest.fail(str(error), pytrace=False)
+        problem = str(error)
+    if given is None:
+        pytest.fail(problem, pytrace=False)  # not inside the except block: pytest would show the whole chain
     yield given
     _finish(request, state, given)
 
@@ -107,6 +110,8 @@ def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePe
     if run.trace is not None:
         properties.extend(traced.properties(run.trace, case.gpus))
         state.traces += traced.summary_lines(case.id, run.trace)
+    if run.replayed:
+        properties.append(("scaleperf.replayed", "not launched: its runs are those of the resumed session"))
     rounds.store(request, run.step_times, run.verdict)
     given = ScalePerf(run)
     if run.verdict.decision is Decision.MACHINE_FAILED:
@@ -126,7 +131,7 @@ def _leave(gate: Gate) -> None:
 def _finish(request: pytest.FixtureRequest, state: State, given: ScalePerf) -> None:
     """Write the record once the test's own body has ended: its other assertions count too."""
     report = request.node.stash.get(CALL, None)
-    verdict, unasked = given.verdict, False
+    verdict, hidden = given.verdict, False
     if report is None:
         verdict = _spoilt(verdict, "the test did not reach its body")
     elif verdict.decision.is_pass and report.outcome != "passed":
@@ -135,12 +140,15 @@ def _finish(request: pytest.FixtureRequest, state: State, given: ScalePerf) -> N
         verdict = _spoilt(
             verdict, f"the test itself {report.outcome} before it asked for the verdict: {verdict.reason}"
         )
-    elif not given.checked and report.outcome == "passed":
-        unasked = True
+    elif not given.checked:
         verdict = _spoilt(verdict, "the test never called scaleperf.check(): its verdict was not asked for")
+    elif report.outcome == "passed" and not verdict.decision.is_pass:
+        verdict = _spoilt(verdict, f"the test caught its verdict, which stands: {verdict.reason}")
+    # What the test itself made green, or skipped before the verdict was asked for, is no pass.
+    hidden = report is not None and report.outcome != "failed" and verdict is not given.verdict
     state.campaign().finish(given.run, verdict)
     state.rows.append(text.row(given.case, verdict))
-    if unasked:
+    if hidden:
         pytest.fail(f"{given.case.id}: {verdict.reason}", pytrace=False)
 
 

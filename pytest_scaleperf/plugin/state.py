@@ -28,6 +28,7 @@ class State:
         self.settings = options.read(config)
         self.system: System | None = None
         self.cases = 0
+        self.foreign = 0
         self.pairs = 0
         self.rows: list[Row] = []
         self.replayed = 0

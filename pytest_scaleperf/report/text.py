@@ -25,6 +25,9 @@ from pytest_scaleperf.report.numbers import figure
 ALL_ROWS_UP_TO = 60
 """A longer session lists only the cases that did not pass; the records hold them all."""
 
+REASONS_UP_TO = 8
+"""So many different reasons for cases that were not judged are said below the table."""
+
 _COLUMNS = (Metric.TPS, Metric.MFU, Metric.PEAK_MEMORY)
 _NEXT = {
     Decision.NO_BASELINE: "store one: run this case again with --record-baselines",
@@ -89,6 +92,10 @@ def table(rows: Sequence[Row], *, verbose: bool) -> list[str]:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in grid]
     if len(shown) < len(rows):
         lines.append(f"{len(rows) - len(shown)} more passed (-v lists them)")
+    why = dict.fromkeys(r.reason for r in rows if r.decision in (Decision.SKIPPED, Decision.RECORDED))
+    lines += [f"not judged: {reason}" for reason in [*why][:REASONS_UP_TO]]
+    if len(why) > REASONS_UP_TO:
+        lines.append(f"and {len(why) - REASONS_UP_TO} more reasons, in the records and in JUnit")
     stale = [r for r in rows if r.decision is Decision.IMPROVEMENT]
     lines += [f"{r.case_id}: {r.reason}" for r in stale]
     if any(r.cells.count("-") < len(r.cells) for r in stale):

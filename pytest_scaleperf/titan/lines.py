@@ -57,6 +57,10 @@ class Speaker:
     inner: int | None = None
 
 
+_LONGEST_LINE = 1 << 14
+_NO_NUMBER = re.compile(r"\d{100,}")  # nothing that torchtitan prints; Python refuses to read 4,300 digits
+
+
 def clean(data: bytes) -> str:
     r"""Text without escape sequences; bad UTF-8 becomes U+FFFD, CRLF becomes LF.
 
@@ -68,7 +72,20 @@ def clean(data: bytes) -> str:
         text = _ESCAPES.sub("", text)
     if "\r\n" in text:
         text = text.replace("\r\n", "\n")
-    return text
+    if _NO_NUMBER.search(text):
+        text = _NO_NUMBER.sub("\ufffd", text)
+    return _without_endless_lines(text)
+
+
+def _without_endless_lines(text: str) -> str:
+    """Lines of a sane length: no record has 16 KiB, and patterns that look back in a line must not see megabytes."""
+    if len(text) <= _LONGEST_LINE or max(map(len, text.split("\n"))) <= _LONGEST_LINE:
+        return text
+    half = _LONGEST_LINE // 2
+    lines = (
+        line if len(line) <= _LONGEST_LINE else f"{line[:half]} \ufffd {line[-half:]}" for line in text.split("\n")
+    )
+    return "\n".join(lines)
 
 
 def load(path: Path) -> LogText:

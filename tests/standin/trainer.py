@@ -157,6 +157,8 @@ def main() -> None:
     steps, log_freq = int(option(argv, "--training.steps")), int(option(argv, "--metrics.log_freq"))
     told = behaviour(run_dir.parent.name, int(run_dir.name))
     say("SIMULATED by the stand-in trainer: no training takes place")
+    if "total_steps" in told:
+        say(f"Trainer is initialized with local batch size 2, global batch size 4, total steps {told['total_steps']}")
     say("Training starts at step 1")
     events = EventFile(run_dir / "titan" / "tb" / "20260101-0000" / "rank_0")
     for step in range(1, steps + 1):
