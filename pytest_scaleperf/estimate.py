@@ -7,6 +7,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
+ENOUGH_STEPS = 3
+"""A steady window of fewer logged steps is too short to be judged."""
+
 # Makes the median absolute deviation a consistent estimate of sigma for normal values: 1 / the normal distribution's
 # upper quartile (Rousseeuw and Croux, Alternatives to the Median Absolute Deviation, 1993).
 _MAD_TO_SIGMA = 1.4826
@@ -18,7 +21,6 @@ _NEGLIGIBLE = 1e-3
 
 _BATCHES_FROM = 50
 _BATCH = 5
-_FEWEST = 3
 _ENOUGH_TO_ASK = 8
 _MATERIAL = 0.01
 _LATE = 6.0
@@ -27,8 +29,8 @@ _UNLIKE = {3: 9.92, 4: 5.84, 5: 4.60}
 _UNLIKE_MANY = 4.0
 
 
-def steady_from(values: Sequence[float]) -> tuple[int, bool]:
-    """Index of the first value of the steady part, and whether there is one: False where more than half is a start.
+def steady_from(values: Sequence[float]) -> tuple[int, float]:
+    """Index of the first value of the steady part; and a change that is too late to be a start, 0 where there is none.
 
     MSER (White 1997, Simulation 69; White, Cobb and Spratt 2000, Proc. WSC): the cut that makes the squared error of
     what is left, divided by the square of its length, smallest; on means of five values (MSER-5) from 50 values on.
@@ -36,12 +38,11 @@ def steady_from(values: Sequence[float]) -> tuple[int, bool]:
     three values stay, and a start is cut only where its median is unlike that of the rest: by 4 sigma of the rest,
     and by more where that has fewer than six values.
 
-    There is no steady part where the best fit of two levels changes after more than half of the values, by more than
+    A late change, as a fraction: the best fit of two levels changes after more than half of the values, by more than
     1 % and by many times what they scatter around the two (7 to 12, more for fewer values; at least eight are asked
-    for). ``values`` are above 0.
+    for). No part is steady then. ``values`` are above 0.
     """
-    first = _cut(values)
-    return first, not _changes_late(values)
+    return _cut(values), _late_change(values)
 
 
 def drift(values: Sequence[float]) -> float | None:
@@ -92,7 +93,7 @@ def effective_size(values: Sequence[float]) -> float:
     while power > _NEGLIGIBLE:
         inflation += 4 / math.pi * math.asin(power)
         power *= found
-    return max(float(_FEWEST), count / inflation)
+    return max(float(ENOUGH_STEPS), count / inflation)
 
 
 def student(level: float, degrees: float) -> float:
@@ -118,7 +119,7 @@ def student(level: float, degrees: float) -> float:
 def _cut(values: Sequence[float]) -> int:
     size = _BATCH if len(values) >= _BATCHES_FROM else 1
     batches = [math.fsum(values[i : i + size]) / size for i in range(0, len(values) - size + 1, size)]
-    highest = min(len(batches) // 2, len(batches) - _FEWEST)
+    highest = min(len(batches) // 2, len(batches) - ENOUGH_STEPS)
     # Squared errors of every tail in one pass, from numbers that are small: sums of squares would lose all digits.
     middle = statistics.median(values)
     count, total, squares, best, cut = 0, 0.0, 0.0, math.inf, 0
@@ -136,12 +137,12 @@ def _cut(values: Sequence[float]) -> int:
     return cut if gap > _UNLIKE.get(len(rest), _UNLIKE_MANY) * sigma(rest) else 0
 
 
-def _changes_late(values: Sequence[float]) -> bool:
-    """Whether two levels fit that change after half of the values; a few odd values at the end are no level."""
+def _late_change(values: Sequence[float]) -> float:
+    """The gap of two levels that fit and change after half of the values; a few odd ones at the end are no level."""
     count = len(values)
     if count < _ENOUGH_TO_ASK:
-        return False
-    shortest = max(_FEWEST, count // _ENOUGH_TO_ASK)
+        return 0.0
+    shortest = max(ENOUGH_STEPS, count // _ENOUGH_TO_ASK)
     middle = statistics.median(values)
     scaled = [value / middle - 1 for value in values]
     squares = math.fsum(value * value for value in scaled)
@@ -154,7 +155,7 @@ def _changes_late(values: Sequence[float]) -> bool:
         if rest < least:
             least, gap = rest, abs(ends - begins)
     scatter = math.sqrt(max(least, 0.0) / (count - 2))
-    return gap > _MATERIAL and gap > _LATE * (1 + _ENOUGH_TO_ASK / count) * scatter
+    return gap if gap > max(_MATERIAL, _LATE * (1 + _ENOUGH_TO_ASK / count) * scatter) else 0.0
 
 
 def _lag_one(values: Sequence[float]) -> float:

@@ -7,12 +7,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pytest_scaleperf.estimate import drift, effective_size, sigma, steady_from, student
+from pytest_scaleperf.estimate import ENOUGH_STEPS, drift, effective_size, sigma, steady_from, student
 from pytest_scaleperf.model import Measurement, Metric, Observation, Outcome, StepSample
 
 _FEWEST = 2
-ENOUGH = 3
-"""A steady window of fewer logged steps is too short to be judged."""
 LEVEL = 0.95
 """Share of runs whose interval holds the true median."""
 # Standard error of a median of n normal values: sqrt(pi/2) * sigma / sqrt(n) (Kenney and Keeping, Mathematics of
@@ -56,8 +54,8 @@ def measure(  # noqa: PLR0913 - what only the caller knows, each by name
     interval: see ``median_interval``.
 
     A run that did not reach its last step has no numbers; fewer than two steps in the window give no speed, and fewer
-    than three, or a run that is not steady after half of its window, one that is not to be judged (``unsteady``).
-    A warning says so each time.
+    than three one that is not to be judged (``unsteady``). So is one that still changed after half of the window; the
+    change then counts as its standard error. A warning says so each time.
     """
     if observation.outcome is not Outcome.COMPLETED:
         return _nothing(f"the run is {observation.outcome}, not completed: its numbers are not judged")
@@ -65,10 +63,10 @@ def measure(  # noqa: PLR0913 - what only the caller knows, each by name
     if last is None or (requested is not None and last < requested):
         return _nothing(f"the run reached step {last} of {requested}: its numbers are not judged")
     assumed = window(observation.series, observation.first_step, warmup)
-    kept, settled = _settled(assumed) if find_start else (assumed, True)
-    found = _Numbers()
+    kept, late = _settled(assumed) if find_start else (assumed, 0.0)
+    found = _Numbers(least_spread=late)
     times = found.add_speed(kept, tokens_per_step_per_gpu)
-    found.add_length(observation, kept, warmup, len(assumed) - len(kept), settled=settled)
+    found.add_length(observation, kept, warmup, len(assumed) - len(kept), late)
     found.add_mfu(observation, kept, peak_flops)
     peak = found.add_peak_memory(observation.series)
     slowest = [s.tps_min for s in kept if s.tps_min is not None]
@@ -111,14 +109,14 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> tuple[floa
     return max(0.0, middle - half), middle + half
 
 
-def _settled(assumed: tuple[StepSample, ...]) -> tuple[tuple[StepSample, ...], bool]:
-    """The window without the part at its start that is unlike the rest, and whether the rest is steady."""
+def _settled(assumed: tuple[StepSample, ...]) -> tuple[tuple[StepSample, ...], float]:
+    """The window without the part at its start that is unlike the rest, and a late change, else 0."""
     spoken = [sample for sample in assumed if _usable([sample.tps])]
     if not spoken:
-        return assumed, True
-    first, settled = steady_from(_usable([sample.tps for sample in spoken]))
+        return assumed, 0.0
+    first, late = steady_from(_usable([sample.tps for sample in spoken]))
     begin = spoken[first].step
-    return (tuple(s for s in assumed if s.step >= begin), settled) if first else (assumed, settled)
+    return (tuple(s for s in assumed if s.step >= begin), late) if first else (assumed, late)
 
 
 def _nothing(warning: str) -> Measurement:
@@ -138,12 +136,13 @@ class _Numbers:
     interval: dict[Metric, tuple[float, float]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     unsteady: str = ""
+    least_spread: float = 0.0
 
     def add(self, metric: Metric, values: Sequence[float], factor: float = 1.0) -> None:
         """A metric that varies: ``factor`` x the median of ``values``, its standard error and its interval."""
         low, high = median_interval(values)
         self.values[metric] = factor * statistics.median(values)
-        self.spread[metric] = standard_error(values)
+        self.spread[metric] = max(self.least_spread, standard_error(values))
         self.interval[metric] = (factor * low, factor * high)
 
     def add_speed(self, kept: Sequence[StepSample], tokens: float | None) -> tuple[float, ...]:
@@ -164,19 +163,19 @@ class _Numbers:
         return times
 
     def add_length(
-        self, observation: Observation, kept: Sequence[StepSample], warmup: int, dropped: int, *, settled: bool
+        self, observation: Observation, kept: Sequence[StepSample], warmup: int, dropped: int, late: float
     ) -> None:
         """Whether the window is long enough to be judged, else why not, with the numbers."""
         said = len(_usable([sample.tps for sample in kept]))
-        if settled and said >= ENOUGH:
+        if not late and said >= ENOUGH_STEPS:
             return
-        what = "no speed" if said < _FEWEST else "too short a steady window" if settled else "no steady window"
+        what = "no speed" if said < _FEWEST else "no steady window" if late else "too short a steady window"
         logged = ", ".join(str(sample.step) for sample in observation.series) or "none"
         also = f", without {dropped} more that were not yet steady" if dropped else ""
-        if settled:
-            also += f" and without the first interval, at least {ENOUGH} are needed"
+        if late:
+            also += f", and the speed changed by {late:.1%} after more than half of them"
         else:
-            also += ", and the speed still changed after half of them"
+            also += f" and without the first interval, at least {ENOUGH_STEPS} are needed"
         text = (
             f"{what}: {said} of the logged steps ({logged}) have one after {warmup} steps of warm-up from step "
             f"{observation.first_step}{also}: more steps, a shorter warm-up or a smaller log_freq"

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pytest_scaleperf.estimate import ENOUGH_STEPS
 from pytest_scaleperf.model import (
     Baseline,
     Decision,
@@ -54,8 +55,6 @@ _WORST_FIRST = (
     Decision.IMPROVEMENT,
     Decision.PASS,
 )
-# A run without a steady window is no baseline either, so it is said before a baseline is missed.
-_UNSTEADY_FIRST = (Decision.FINGERPRINT_MISMATCH, Decision.NO_BASELINE, Decision.INCONCLUSIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +109,13 @@ def judge(
         decision, reason = Decision.FINGERPRINT_MISMATCH, f"the baseline is of another fingerprint: {_named(strict)}"
     elif differences:
         notes.append(f"differs from the baseline's run: {_named(differences)}")
-    unsteady = next((m.unsteady for m in measurements if m.unsteady), "")
-    if unsteady and decision in _UNSTEADY_FIRST and _SPEEDS.intersection(rule.judge):
-        decision, reason = Decision.INCONCLUSIVE, unsteady
     near = [v.undecided for v in judged if v.decision is Decision.INCONCLUSIVE]
     undecided = decision is Decision.INCONCLUSIVE and all(near)
+    unsteady = next((m.unsteady for m in measurements if m.unsteady), "") if _SPEEDS.intersection(rule.judge) else ""
+    # A run without a steady window is no baseline either, so that is said before a baseline is missed.
+    not_compared = decision in (Decision.NO_BASELINE, Decision.FINGERPRINT_MISMATCH)
+    if unsteady and (not_compared or (decision is Decision.INCONCLUSIVE and _unsteady(measurements))):
+        decision, reason = Decision.INCONCLUSIVE, unsteady
     return Verdict(decision, verdicts, reason, len(measurements), tuple(dict.fromkeys(notes)), undecided)
 
 
@@ -180,19 +181,30 @@ def _judge_metric(
     )
     if metric not in rule.judge:
         return found
-    if metric in _SPEEDS and any(m.unsteady for m in measurements):
-        return replace(found, decision=Decision.INCONCLUSIVE)
+    most = max(rule.max_samples, len(measurements))
+    if metric in _SPEEDS and _unsteady(measurements):
+        further = len(measurements) < most and not _too_short(measurements)
+        return replace(found, decision=Decision.INCONCLUSIVE, undecided=further)
     if value is None:
         return replace(found, decision=Decision.MISSING_METRIC)
     written = None if baseline is None else baseline.tolerance.get(metric)
     floor = rule.tolerance.get(metric) if written is None else written
     if change is None or floor is None:
         return replace(found, decision=Decision.NO_BASELINE, tolerance=floor)
-    most = max(rule.max_samples, len(measurements))
     band = Band.of(floor, noise, replace(scatter, within=0.0), most, fixed=written is not None)
     found = replace(found, tolerance=band.width, allowed=band.allowed)
     found = _decide(found, band, scatter, len(measurements))
     return replace(found, note=_note(metric, found.decision, band, recorded))
+
+
+def _too_short(measurements: Sequence[Measurement]) -> bool:
+    """Whether a launch has too few logged steps: so will have the next."""
+    return any(m.unsteady and len(m.steps) < ENOUGH_STEPS for m in measurements)
+
+
+def _unsteady(measurements: Sequence[Measurement]) -> bool:
+    """Whether there is nothing to judge by; beside a steady launch, an unsteady one counts as a very noisy one."""
+    return _too_short(measurements) or all(m.unsteady for m in measurements)
 
 
 def _decide(found: MetricVerdict, band: Band, scatter: Scatter, launches: int) -> MetricVerdict:

@@ -172,14 +172,29 @@ def test_memory_is_counted_so_one_launch_decides() -> None:
 
 
 def test_a_window_too_short_is_never_green_and_no_baseline() -> None:
-    short = dataclasses.replace(measured(1000), unsteady="too short a steady window: 2 of the logged steps")
+    short = dataclasses.replace(measured(1000), steps=(10, 20), unsteady="too short: 2 of the logged steps")
     for stored in (STORED, None, baseline(1000.0, fingerprint=OTHER)):
         verdict = judge([short], stored, HERE, RULE)
         assert verdict.decision is Decision.INCONCLUSIVE
         assert not verdict.undecided
         assert "2 of the logged steps" in verdict.reason
+    verdict = judge([measured(1000), short], STORED, HERE, rule())
+    assert (verdict.decision, verdict.undecided) == (Decision.INCONCLUSIVE, False)
     memory_only = Rule((Metric.PEAK_MEMORY,), {Metric.PEAK_MEMORY: 0.02})
     assert judge([short], STORED, HERE, memory_only).decision is Decision.PASS
+
+
+def test_a_run_that_changed_late_is_followed_by_others_and_counts_as_a_noisy_one() -> None:
+    late = dataclasses.replace(measured(850, spread=0.3), unsteady="no steady window: the speed changed by 30 %")
+    first = judge([late], STORED, HERE, rule(0.5))
+    assert (first.decision, first.undecided, first.reason) == (Decision.INCONCLUSIVE, True, late.unsteady)
+    assert judge([late, measured(1000), measured(990)], STORED, HERE, rule(0.5)).decision is Decision.PASS
+    assert judge([late, *[measured(1000)] * 3], STORED, HERE, rule(0.03)).decision is Decision.INCONCLUSIVE
+    last = judge([late] * 4, STORED, HERE, rule(0.5))
+    assert (last.decision, last.undecided) == (Decision.INCONCLUSIVE, False)
+    no_baseline = judge([late], None, HERE, rule(0.5))
+    assert (no_baseline.decision, no_baseline.reason) == (Decision.INCONCLUSIVE, late.unsteady)
+    assert judge([late, measured(1000)], None, HERE, rule(0.5)).decision is Decision.INCONCLUSIVE
 
 
 def test_a_sample_without_the_metric_is_not_left_out() -> None:

@@ -120,7 +120,7 @@ def test_a_steady_window_that_is_too_short_is_never_green(project: Project) -> N
     done = project.run("-k", "2gpu and none")
     assert done.kind(NONE2) == "failed"
     assert "no steady window" in done.message(NONE2)
-    assert len(project.records()[NONE2]["samples"]) == 1
+    assert len(project.records()[NONE2]["samples"]) == 4  # a disturbed run is followed by others; here all are
     project.baseline_file.unlink()
     again = project.run("--record-baselines", "-k", "2gpu and none")
     assert again.kind(NONE2) == "failed"
