@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -129,20 +130,18 @@ class SessionFolder:
 
         ``over``: in the place of that file, a provisional record of the same run.
         """
-        (self.path / _RECORDS).mkdir(parents=True, exist_ok=True)  # a job may have removed what it should not
         path = self._free(case_id) if over is None else over
-        write_json(path, {"schema": SCHEMA, "session": self.id, "case": case_id, **record})
+        whole = {"schema": SCHEMA, "session": self.id, "case": case_id, **record}
+        try:
+            write_json(path, whole)
+        except FileNotFoundError:  # a job removed what it should not: the folder is made once, not looked for each time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, whole)
         self._syncer.add(path)
         return path
 
     def _free(self, case_id: str) -> Path:
-        folder = self.path / _RECORDS
-        path = folder / f"{case_id}.json"
-        number = 1
-        while path.exists():
-            number += 1
-            path = folder / f"{case_id}.{number}.json"
-        return path
+        return next(path for path in _names(self.path / _RECORDS, case_id) if not path.exists())
 
     def latest(self, case_id: str) -> Mapping[str, Any] | None:
         """The newest record of a case in this session, or None."""
@@ -203,14 +202,19 @@ def _evidence_of(case_id: str, record: Mapping[str, Any], where: str) -> Evidenc
         return None
 
 
+def _names(folder: Path, case_id: str) -> Iterator[Path]:
+    """The names of a case's records in one session, in the order in which they are taken."""
+    yield folder / f"{case_id}.json"
+    for number in count(2):
+        yield folder / f"{case_id}.{number}.json"
+
+
 def _latest(folder: Path, case_id: str) -> Mapping[str, Any] | None:
-    newest = folder / f"{case_id}.json"
-    if not newest.exists():
+    newest = None
+    for path in takewhile(Path.exists, _names(folder, case_id)):
+        newest = path
+    if newest is None:
         return None
-    number = 2
-    while (follower := folder / f"{case_id}.{number}.json").exists():
-        newest = follower
-        number += 1
     try:
         record = json.loads(newest.read_bytes())
     except (OSError, ValueError):

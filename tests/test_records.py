@@ -43,6 +43,11 @@ def test_a_second_record_of_a_case_stays_beside_the_first(session: records.Sessi
     assert newest["decision"] == "pass"
 
 
+def test_a_record_is_kept_although_a_job_removed_the_folder(session: records.SessionFolder) -> None:
+    (session.path / "records").rmdir()
+    assert write(session).exists()
+
+
 def test_evidence_is_newest_first_over_sessions(tmp_path: Path) -> None:
     for number, decision in enumerate(("regression", "pass")):
         folder = records.SessionFolder.create(tmp_path, {})
