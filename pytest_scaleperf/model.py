@@ -132,6 +132,8 @@ class StopReason(StrEnum):
     NO_PROGRESS = "no_progress"
     TOTAL_LIMIT = "total_limit"
     INTERRUPTED = "interrupted"
+    NEVER_STARTED = "never_started"
+    """It waited for nodes longer than the system allows, or for what will never come."""
 
 
 class Decision(StrEnum):
@@ -618,10 +620,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one launch needs."""
+    """What one launch needs. ``exclusive``: nothing else may run beside it, also on other nodes."""
 
     gpus: int
     gpus_per_node: int
+    exclusive: bool = False
 
     @property
     def nodes(self) -> int:
@@ -630,8 +633,34 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """A launch that waits for room. ``avoid`` are hosts on which it must not run (again)."""
+
+    key: str
+    resources: Resources
+    avoid: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a launch runs: ``gpus_on_each`` GPUs of every node.
+
+    ``nodes`` is empty where the scheduler chooses them. ``gpu_ids`` are the devices where the launcher chooses them
+    itself (one node only); empty: the scheduler hands them out, or all of the node's are meant.
+    """
+
+    nodes: tuple[str, ...]
+    gpus_on_each: int
+    gpu_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """One process tree to start: arguments (never a shell string), full environment, folder and output file."""
+    """One process tree to start: arguments (never a shell string), full environment, folder and output file.
+
+    ``argv`` is started once on every node of the job. ``folder`` is the run's own, on storage that every node sees.
+    ``placement`` is what ``Launcher.choose`` gave; ``avoid`` are hosts that the scheduler is told to leave out.
+    """
 
     job_name: str
     argv: tuple[str, ...]
@@ -639,11 +668,18 @@ class LaunchSpec:
     cwd: Path
     output: Path
     resources: Resources
+    placement: Placement | None = None
+    avoid: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job ended. ``exit_code`` is None where nobody could read it, negative for a signal."""
+    """How a job ended. ``exit_code`` is None where nobody could read it, negative for a signal.
+
+    ``seconds`` it ran, ``waited`` seconds it was queued before. ``scheduler`` holds what a scheduler said of it: its
+    job and step id, its own word for the state, reason. ``gpu_ids`` are the devices by host, where they were read.
+    ``failed_hosts`` are those that the machine's failure is put down to.
+    """
 
     state: JobState
     exit_code: int | None
@@ -652,6 +688,10 @@ class JobResult:
     leftovers: int = 0
     seconds: float = 0.0
     detail: str = ""
+    waited: float = 0.0
+    scheduler: Mapping[str, str] = field(default_factory=dict)
+    gpu_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    failed_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

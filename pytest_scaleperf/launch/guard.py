@@ -134,6 +134,10 @@ class Guard:
                 break
         return ward.settled
 
+    def wait_for_any(self, timeout: float) -> None:
+        """Return as soon as any job of this guardian may have ended, at the latest after ``timeout`` seconds."""
+        self._pump(timeout)
+
     def close(self, grace: float) -> str:
         """End all jobs and the guardian; a description of what could not be ended, empty where nothing is left."""
         try:

@@ -7,14 +7,27 @@ process had ended by itself, and were killed.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import socket
+import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 from pytest_scaleperf.launch.guard import Guard, Ward
 from pytest_scaleperf.launch.trees import LINGER, Ended
-from pytest_scaleperf.model import JobResult, JobState, LaunchError, LaunchSpec, StopReason
+from pytest_scaleperf.model import (
+    JobResult,
+    JobState,
+    LaunchError,
+    LaunchSpec,
+    Placement,
+    StopReason,
+    Wanted,
+)
+
+_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 class LocalJob:
@@ -25,6 +38,7 @@ class LocalJob:
         self._ward = ward
         self._spec = spec
         self._grace = grace
+        self.runs = True
         self._reason: StopReason | None = None
 
     @property
@@ -36,6 +50,16 @@ class LocalJob:
     def marker(self) -> str:
         """The value of SCALEPERF_JOB in the environment of everything that belongs to this job."""
         return self._ward.marker
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is known, without waiting, that nothing of it is left."""
+        return self._ward.settled
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where it was started."""
+        return self._spec.placement
 
     def wait(self, timeout: float) -> JobResult | None:
         """The result as soon as the job and all it started have ended, or None after ``timeout`` seconds.
@@ -85,11 +109,15 @@ class LocalLauncher:
 
     ``grace`` is the time in seconds between SIGTERM and SIGKILL when a job is stopped. What still lives
     ``kill_limit`` seconds after SIGKILL (state D in a driver) is given up, and reported as a LaunchError.
+    One job runs at a time, on all devices, as neighbours would disturb a measurement. Where ``slots`` is given, that
+    many jobs of one device each run side by side, each on a device of its own (rehearsals, which measure no network).
     """
 
-    def __init__(self, grace: float = 5.0, kill_limit: float = 30.0) -> None:
+    def __init__(self, grace: float = 5.0, kill_limit: float = 30.0, slots: int | None = None) -> None:
         self._grace = grace
         self._kill_limit = kill_limit
+        self._slots = slots
+        self._running: list[LocalJob] = []
         self._guard: Guard | None = None
         self._closed = False
 
@@ -108,6 +136,33 @@ class LocalLauncher:
         """Process id of the guardian; None before the first job and after ``close``."""
         return None if self._guard is None else self._guard.pid
 
+    @property
+    def side_by_side(self) -> bool:
+        """Only where slots were given."""
+        return self._slots is not None
+
+    def choose(self, waiting: Sequence[Wanted]) -> tuple[Wanted, Placement] | None:
+        """The first that waits, as soon as nothing else runs; with slots, as soon as one is free."""
+        self._running = [job for job in self._running if not job.ended]
+        if not waiting or (self._slots is None and self._running):
+            return None
+        first, host = waiting[0], (socket.gethostname(),)
+        if self._slots is None:
+            return first, Placement(host, first.resources.gpus)
+        taken = {device for job in self._running if job.placement is not None for device in job.placement.gpu_ids}
+        free = [slot for slot in range(self._slots) if slot not in taken]
+        return (first, Placement(host, 1, (free[0],))) if free else None
+
+    def wait(self, timeout: float) -> None:
+        """Return as soon as a job may have ended, at the latest after ``timeout`` seconds."""
+        if self._guard is None:
+            time.sleep(timeout)
+        else:
+            self._guard.wait_for_any(timeout)
+
+    def leave_out(self, host: str) -> None:
+        """There is no other machine to go to; what fails here is said by each case."""
+
     def submit(self, spec: LaunchSpec) -> LocalJob:
         """Start a job with exactly ``spec.env`` plus the marker; its output is appended to ``spec.output``.
 
@@ -116,6 +171,8 @@ class LocalLauncher:
         if not spec.argv:
             raise LaunchError(f"{spec.job_name}: nothing to start: expected a program and its arguments, found none")
         guard = self._ready_guard(spec)
+        if spec.placement is not None and spec.placement.gpu_ids:
+            spec = dataclasses.replace(spec, env=_confined(spec, spec.placement.gpu_ids))
         ward = guard.spawn(spec)
         if ward.refused is not None:
             raise LaunchError(_refusal(spec, ward.refused["where"], ward.refused["why"], ward.refused["number"]))
@@ -123,6 +180,7 @@ class LocalLauncher:
         if ward.lost is not None:
             # Says what happened to the guardian, by raising.
             job.wait(0.0)
+        self._running.append(job)
         return job
 
     def close(self) -> None:
@@ -156,6 +214,13 @@ class LocalLauncher:
         if self._guard is None:
             self._guard = Guard(self._kill_limit)
         return self._guard
+
+
+def _confined(spec: LaunchSpec, devices: Sequence[int]) -> dict[str, str]:
+    """The job's environment with only these of the devices that it would see."""
+    seen = [device for device in spec.env.get(_DEVICES, "").split(",") if device]
+    chosen = [seen[device] if seen else str(device) for device in devices]
+    return {**spec.env, _DEVICES: ",".join(chosen)}
 
 
 def _state(ended: Ended, reason: StopReason | None) -> JobState:

@@ -1,10 +1,11 @@
-"""What every launcher offers: start a job, ask for it, end it."""
+"""What every launcher offers: say what may start, start a job, ask for it, end it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from pytest_scaleperf.model import JobResult, LaunchSpec, StopReason
+from pytest_scaleperf.model import JobResult, LaunchSpec, Placement, StopReason, Wanted
 
 
 class Job(Protocol):
@@ -13,6 +14,11 @@ class Job(Protocol):
     @property
     def id(self) -> str:
         """The launcher's own id of the job (a process id, a Slurm job or step id)."""
+        ...
+
+    @property
+    def runs(self) -> bool:
+        """False while a scheduler still has it queued; a limit on its start counts only once it runs."""
         ...
 
     def wait(self, timeout: float) -> JobResult | None:
@@ -25,13 +31,34 @@ class Job(Protocol):
 
 
 class Launcher(Protocol):
-    """A way to start jobs. ``close`` ends whatever still runs, on every path out."""
+    """A way to start jobs. To be used from one thread. ``close`` ends whatever still runs, on every path out."""
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether more than one job may run at once; where not, nothing is started ahead of its test."""
+        ...
+
+    def choose(self, waiting: Sequence[Wanted]) -> tuple[Wanted, Placement] | None:
+        """Which of those that wait may start now, and where; None: none has room now.
+
+        Nothing is taken yet: ``submit`` takes the placement, the job's end gives it back.
+        Raises LaunchError where one of them can never run here (more GPUs than there are, all nodes left out).
+        """
+        ...
 
     def submit(self, spec: LaunchSpec) -> Job:
-        """Start a job.
+        """Start a job where ``spec.placement`` says.
 
         Raises LaunchError where it cannot be started.
         """
+        ...
+
+    def wait(self, timeout: float) -> None:
+        """Return as soon as a job may have ended, at the latest after ``timeout`` seconds."""
+        ...
+
+    def leave_out(self, host: str) -> None:
+        """Start nothing more on this host."""
         ...
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ _LEAKS = frozenset({
     "ROLE_WORLD_SIZE", "ROLE_NAME", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "NGPU", "LOG_RANK", RUN_DIR, CASE,
 })  # fmt: skip
 _LEAK_PREFIXES = ("TORCHELASTIC_", "PET_", "PYTEST_")
+_HERE = ("--rdzv-endpoint=localhost:0", "--rdzv-id=scaleperf", "--local-addr=localhost")
 _SUBCOMMAND = re.compile(r"[a-z][a-z_-]*")
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"://[^/\s]*@")  # a URL that holds a user's name or password
@@ -57,11 +58,13 @@ def build(  # noqa: PLR0913 - what a process is made of; each named where it is 
     python: str,
     base_env: Mapping[str, str],
     profile: Profile | None = None,
+    nodes: int = 1,
 ) -> Command:
-    """The process that trains ``case`` on this machine and writes into ``run_dir`` only.
+    """The process that trains ``case``, to be started once on each of ``nodes``; it writes into ``run_dir`` only.
 
     torchrun starts the ranks and puts ``[rank0]:`` before their lines; where the suite names an executable, that
-    program gets the flags and the number of ranks (``NGPU``) and starts them itself. ``device`` is ``"cpu"`` or a
+    program gets the flags and the number of all ranks (``NGPU``) and starts its node's ranks itself. Of several nodes
+    the launcher says where torchrun's ranks meet (``PET_RDZV_ENDPOINT``). ``device`` is ``"cpu"`` or a
     GPU's name, ``python`` the job's interpreter, ``base_env`` what the job inherits. With ``profile`` every rank
     writes a trace, and where the dialect can say so no CUDA graphs are captured, as a graph hides the phases.
 
@@ -74,8 +77,8 @@ def build(  # noqa: PLR0913 - what a process is made of; each named where it is 
         program = _program(trainer.executable, case.suite.path.parent)
         return Command((program, *arguments), {**env, "NGPU": str(case.gpus), **dict(trainer.env)})
     torchrun = (
-        "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={case.gpus}", "--rdzv-backend=c10d",
-        "--rdzv-endpoint=localhost:0", "--rdzv-id=scaleperf", "--local-addr=localhost", "--role=rank", "--tee=3",
+        "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={case.gpus // nodes}",
+        "--rdzv-backend=c10d", *(_HERE if nodes == 1 else ("--rdzv-id=scaleperf",)), "--role=rank", "--tee=3",
         f"--log-dir={run_dir / 'torchrun'}",
     )  # fmt: skip
     return Command((python, *torchrun, "-m", entry_module(case), *arguments), {**env, **dict(trainer.env)})
