@@ -269,6 +269,22 @@ class Tracing:
 
 
 @dataclass(frozen=True, slots=True)
+class Rehearse:
+    """How a suite's cases are rehearsed: ``steps`` by one process for each of ``ranks``, on one device.
+
+    A negative rank counts from the end; None: rank 0, and the last one too where there is a pipeline. ``reserve_gib`` is
+    kept free for what the allocator does not hold (None: the project's). ``closes_gate``: a case that does not fit is
+    not launched. ``executable``: the trainer's own program starts a single process where COMM_MODE is fake_backend.
+    """
+
+    steps: int = 5
+    ranks: tuple[int, ...] | None = None
+    reserve_gib: float | None = None
+    closes_gate: bool = True
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds after which we end a run: to its first step, between two steps, in all."""
 
@@ -347,6 +363,7 @@ class Suite:
     compare_across: tuple[str, ...]
     rungs: tuple[Rung, ...] = ()
     trace: Tracing = field(default_factory=Tracing)
+    rehearse: Rehearse = field(default_factory=Rehearse)
 
     def cases(self) -> tuple[Case, ...]:
         """Every case, lowest rung first."""
@@ -603,7 +620,7 @@ class Settings:
 
     ``gpus`` is None where the user did not say it (nothing may be launched then). ``evidence_max_age`` is in
     seconds. ``resume`` names an earlier session, or ``latest``; None starts a new one. ``repeats``, where given,
-    takes the place of the suites' own: launches of each case at least. ``trace``: trace every selected case.
+    takes the place of the suites' own: launches of each case at least. ``trace``: trace every selected case. ``rehearse``: launch none, rehearse each.
     """
 
     gpus: int | None
@@ -616,6 +633,7 @@ class Settings:
     resume: str | None
     repeats: int | None = None
     trace: bool = False
+    rehearse: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_scaleperf.model import Case, Limits, Measure, Requirement, Rung, Suite, SuiteError, Tracing, Trainer
+from pytest_scaleperf.model import (
+    Case,
+    Limits,
+    Measure,
+    Rehearse,
+    Requirement,
+    Rung,
+    Suite,
+    SuiteError,
+    Tracing,
+    Trainer,
+)
 from pytest_scaleperf.suite.expand import Configuration, expand
 from pytest_scaleperf.suite.identity import base_id, distinct_ids
 from pytest_scaleperf.suite.ladder import Ladder
@@ -16,6 +27,7 @@ from pytest_scaleperf.suite.layouts import LAYOUT_AXES
 from pytest_scaleperf.suite.schema import (
     LimitsPart,
     MeasurePart,
+    RehearsePart,
     RungPart,
     ScalingPart,
     SuiteFile,
@@ -87,11 +99,13 @@ def load_suite(path: Path) -> Suite:
         tolerance={} if head is None else dict(head.tolerance),
         compare_across=() if head is None else tuple(head.compare_across),
         trace=Tracing() if head is None or head.trace is None else _tracing(head.trace),
+        rehearse=Rehearse() if head is None or head.rehearse is None else _rehearse(head.rehearse),
     )
     # A suite with a part that is not known goes no further than this function: it carries the search for faults.
     levels = _levels(faults, 1 if head is None else head.sequence)
     _add_scaling(faults, levels, None if head is None else head.scaling)
     rungs = tuple(_rung(faults, suite, level) for level in sorted(levels, key=lambda level: level.gpus))
+    _check_ranks(faults, head, rungs)
     object.__setattr__(suite, "rungs", rungs)  # cases and suite refer to each other: one of them has to come first
     _check_gates(faults, suite, levels)
     faults.check(SuiteError)
@@ -138,6 +152,22 @@ def _measure(part: MeasurePart) -> Measure:
 def _tracing(part: TracePart) -> Tracing:
     rules = tuple((kind, tuple(patterns)) for kind, patterns in sorted(part.rules.items()))
     return Tracing(part.always, part.steps, part.tolerance, rules)
+
+
+def _rehearse(part: RehearsePart) -> Rehearse:
+    ranks = None if part.ranks is None else tuple(part.ranks)
+    return Rehearse(part.steps, ranks, part.reserve_gib, part.closes_gate, part.executable)
+
+
+def _check_ranks(faults: Faults, head: SuiteFile | None, rungs: Sequence[Rung]) -> None:
+    """A rank that is rehearsed has to exist on every rung."""
+    smallest = min((rung.gpus for rung in rungs), default=None)
+    if head is None or head.rehearse is None or smallest is None:
+        return
+    for place, rank in enumerate(head.rehearse.ranks or ()):
+        if not -smallest <= rank < smallest:
+            wanted = f"a rank that every rung has, from {-smallest} (the first) to {smallest - 1} (the last)"
+            faults.add(("rehearse", "ranks", place), wanted, str(rank))
 
 
 def _check_measure(faults: Faults, part: MeasurePart | None) -> None:

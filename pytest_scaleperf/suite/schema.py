@@ -72,6 +72,8 @@ Seconds = Annotated[float, Field(gt=0)]
 Patterns = Annotated[list[Annotated[str, AfterValidator(_pattern)]], Field(min_length=1)]
 Part = dict[str, Any]
 _TRACE = "true, false, or a mapping with always, steps, tolerance and rules"
+_REHEARSE = "a mapping with steps, ranks, reserve_gib, closes_gate and executable"
+_RANKS = "a whole number, or a list of different ones (negative: from the end)"
 _KINDS = ("communication", "compute", "forward", "backward", "optimizer")
 
 
@@ -91,6 +93,7 @@ class SuiteFile(FileModel):
     )
     scaling: ScalingPart | None = Field(default=None, description="a mapping with tolerance")
     trace: Annotated[TracePart | None, BeforeValidator(_as_mapping)] = Field(default=None, description=_TRACE)
+    rehearse: RehearsePart | None = Field(default=None, description=_REHEARSE)
     sequence: Count = Field(description="a whole number of tokens, at least 1")
     ladder: list[Part] = Field(min_length=1, description="a list of rungs, at least one")
 
@@ -153,6 +156,18 @@ class TracePart(FileModel):
     rules: dict[Literal["communication", "compute", "forward", "backward", "optimizer"], Patterns] = Field(
         default_factory=dict, description=f"a mapping from {', '.join(_KINDS)} to lists of regular expressions"
     )
+
+
+class RehearsePart(FileModel):
+    """How cases are rehearsed; three steps at least give a speed."""
+
+    steps: Annotated[int, Field(ge=3)] = Field(default=5, description="a whole number of steps, at least 3")
+    ranks: Annotated[list[int] | None, BeforeValidator(_as_list), different, Field(min_length=1)] = Field(
+        default=None, description=_RANKS
+    )
+    reserve_gib: Annotated[float | None, Field(ge=0)] = Field(default=None, description="a number of GiB, at least 0")
+    closes_gate: bool = Field(default=True, description="true or false")
+    executable: bool = Field(default=False, description="true or false")
 
 
 class AxesPart(FileModel):
