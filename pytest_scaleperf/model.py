@@ -272,9 +272,9 @@ class Tracing:
 class Rehearse:
     """How a suite's cases are rehearsed: ``steps`` by one process for each of ``ranks``, on one device.
 
-    A negative rank counts from the end; None: rank 0, and the last one too where there is a pipeline. ``reserve_gib`` is
-    kept free for what the allocator does not hold (None: the project's). ``closes_gate``: a case that does not fit is
-    not launched. ``executable``: the trainer's own program starts a single process where COMM_MODE is fake_backend.
+    A negative rank counts from the end; None: rank 0, and the last one too where there is a pipeline. ``reserve_gib``
+    is kept free for what the allocator does not hold (None: the project's). ``closes_gate``: a case that does not fit
+    is not launched. ``executable``: the trainer's own program starts one process where COMM_MODE is fake_backend.
     """
 
     steps: int = 5
@@ -620,7 +620,8 @@ class Settings:
 
     ``gpus`` is None where the user did not say it (nothing may be launched then). ``evidence_max_age`` is in
     seconds. ``resume`` names an earlier session, or ``latest``; None starts a new one. ``repeats``, where given,
-    takes the place of the suites' own: launches of each case at least. ``trace``: trace every selected case. ``rehearse``: launch none, rehearse each.
+    takes the place of the suites' own: launches of each case at least. ``trace``: trace every selected case.
+    ``rehearse``: launch none, rehearse each.
     """
 
     gpus: int | None
