@@ -91,6 +91,7 @@ class Outcome(StrEnum):
     PREEMPTED = "preempted"
     TIME_LIMIT = "time_limit"
     CANCELLED = "cancelled"
+    DISK_FULL = "disk_full"
     INTERRUPTED = "interrupted"
     KILLED = "killed"
     INCOMPLETE = "incomplete"
@@ -102,7 +103,9 @@ class Outcome(StrEnum):
         return self in _MACHINE_OUTCOMES
 
 
-_MACHINE_OUTCOMES = frozenset({Outcome.NODE_FAILURE, Outcome.PREEMPTED, Outcome.CANCELLED, Outcome.INTERRUPTED})
+_MACHINE_OUTCOMES = frozenset(
+    {Outcome.NODE_FAILURE, Outcome.PREEMPTED, Outcome.CANCELLED, Outcome.DISK_FULL, Outcome.INTERRUPTED}
+)
 
 
 class JobState(StrEnum):
@@ -651,6 +654,55 @@ class Resources:
         return -(-self.gpus // self.gpus_per_node)
 
 
+class ContainerKind(StrEnum):
+    """How a job's processes are put into a container."""
+
+    PYXIS = "pyxis"
+    APPTAINER = "apptainer"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The container of every process of a job; ``mounts`` as its tool writes them (``/data:/data:ro``)."""
+
+    kind: ContainerKind
+    image: str
+    mounts: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+
+
+class Submit(StrEnum):
+    """What one Slurm job holds where we submit it ourselves."""
+
+    CASE = "case"
+    RUNG = "rung"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    """How a site's Slurm is asked for nodes, from ``slurm:`` of a system file; None and empty: not said to Slurm.
+
+    ``time_limit`` is a job's own in seconds (Slurm counts minutes, rounded up). ``pending_limit``: seconds after which
+    a job that has not started is given up (None: never). ``max_jobs`` of ours at a time. ``args`` are passed to sbatch
+    as they are. ``setup`` are shell lines of the site, run before srun; ``env`` is added to a job's environment.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    reservation: str | None = None
+    exclude: tuple[str, ...] = ()
+    time_limit: float | None = None
+    args: tuple[str, ...] = ()
+    setup: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+    container: Container | None = None
+    submit: Submit = Submit.CASE
+    pending_limit: float | None = None
+    max_jobs: int = 32
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A launch that waits for room. ``avoid`` are hosts on which it must not run (again)."""
@@ -697,7 +749,8 @@ class JobResult:
 
     ``seconds`` it ran, ``waited`` seconds it was queued before. ``scheduler`` holds what a scheduler said of it: its
     job and step id, its own word for the state, reason. ``gpu_ids`` are the devices by host, where they were read.
-    ``failed_hosts`` are those that the machine's failure is put down to.
+    ``failed_hosts`` are those that the machine's failure is put down to. ``fault`` is what the machine or its operator
+    did, where the launcher knows it better than the log: node failure, preemption, time limit, cancelled, disk full.
     """
 
     state: JobState
@@ -711,6 +764,7 @@ class JobResult:
     scheduler: Mapping[str, str] = field(default_factory=dict)
     gpu_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     failed_hosts: tuple[str, ...] = ()
+    fault: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
