@@ -275,13 +275,13 @@ class Tracing:
 class Rehearse:
     """How a suite's cases are rehearsed: ``steps`` by one process for each of ``ranks``, on one device.
 
-    A negative rank counts from the end; None: rank 0, and the last one too where there is a pipeline. ``reserve_gib``
-    is kept free for what the allocator does not hold (None: the project's). ``closes_gate``: a case that does not fit
-    is not launched. ``executable``: the trainer's own program starts one process where COMM_MODE is fake_backend.
+    A negative rank counts from the end. ``reserve_gib`` is kept free for what the allocator does not hold (None: the
+    project's). ``closes_gate``: a case that does not fit is not launched. ``executable``: the trainer's own program
+    starts one process where COMM_MODE is fake_backend.
     """
 
     steps: int = 5
-    ranks: tuple[int, ...] | None = None
+    ranks: tuple[int, ...] = (0,)
     reserve_gib: float | None = None
     closes_gate: bool = True
     executable: bool = False

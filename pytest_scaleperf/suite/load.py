@@ -155,8 +155,7 @@ def _tracing(part: TracePart) -> Tracing:
 
 
 def _rehearse(part: RehearsePart) -> Rehearse:
-    ranks = None if part.ranks is None else tuple(part.ranks)
-    return Rehearse(part.steps, ranks, part.reserve_gib, part.closes_gate, part.executable)
+    return Rehearse(part.steps, tuple(part.ranks), part.reserve_gib, part.closes_gate, part.executable)
 
 
 def _check_ranks(faults: Faults, head: SuiteFile | None, rungs: Sequence[Rung]) -> None:
@@ -164,7 +163,7 @@ def _check_ranks(faults: Faults, head: SuiteFile | None, rungs: Sequence[Rung]) 
     smallest = min((rung.gpus for rung in rungs), default=None)
     if head is None or head.rehearse is None or smallest is None:
         return
-    for place, rank in enumerate(head.rehearse.ranks or ()):
+    for place, rank in enumerate(head.rehearse.ranks):
         if not -smallest <= rank < smallest:
             wanted = f"a rank that every rung has, from {-smallest} (the first) to {smallest - 1} (the last)"
             faults.add(("rehearse", "ranks", place), wanted, str(rank))

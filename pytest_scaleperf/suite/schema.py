@@ -162,8 +162,8 @@ class RehearsePart(FileModel):
     """How cases are rehearsed; three steps at least give a speed."""
 
     steps: Annotated[int, Field(ge=3)] = Field(default=5, description="a whole number of steps, at least 3")
-    ranks: Annotated[list[int] | None, BeforeValidator(_as_list), different, Field(min_length=1)] = Field(
-        default=None, description=_RANKS
+    ranks: Annotated[list[int], BeforeValidator(_as_list), different, Field(min_length=1)] = Field(
+        default=[0], description=_RANKS
     )
     reserve_gib: Annotated[float | None, Field(ge=0)] = Field(default=None, description="a number of GiB, at least 0")
     closes_gate: bool = Field(default=True, description="true or false")
