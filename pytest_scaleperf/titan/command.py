@@ -17,13 +17,15 @@ from pytest_scaleperf.titan.dialect import Dialect
 ENTRY = "pytest_scaleperf.titan.entry"
 RUN_DIR = "SCALEPERF_RUN_DIR"
 CASE = "SCALEPERF_CASE"
+MOST_MEMORY = "SCALEPERF_MOST_MEMORY"
 SCRIPT = "command.sh"
 SEED = 0  # said in every run, so that two runs differ in nothing but the time that they take
 
 # What an outer torchrun or scheduler has set would speak to ours: PET_* are torchrun's own defaults.
 _LEAKS = frozenset({
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
-    "ROLE_WORLD_SIZE", "ROLE_NAME", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "NGPU", "LOG_RANK", RUN_DIR, CASE,
+    "ROLE_WORLD_SIZE", "ROLE_NAME", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "NGPU", "LOG_RANK", "COMM_MODE", RUN_DIR,
+    CASE, MOST_MEMORY,
 })  # fmt: skip
 _LEAK_PREFIXES = ("TORCHELASTIC_", "PET_", "PYTEST_")
 _HERE = ("--rdzv-endpoint=localhost:0", "--rdzv-id=scaleperf", "--local-addr=localhost")
@@ -85,17 +87,34 @@ def build(  # noqa: PLR0913 - what a process is made of; each named where it is 
 
 
 def build_rehearsal(  # noqa: PLR0913 - as build
-    case: Case, dialect: Dialect, run_dir: Path, *, device: str, python: str, base_env: Mapping[str, str]
+    case: Case,
+    dialect: Dialect,
+    run_dir: Path,
+    *,
+    device: str,
+    python: str,
+    base_env: Mapping[str, str],
+    rank: int = 0,
+    most_memory: float | None = None,
 ) -> Command:
-    """One process that stands for rank 0 of ``case``: its collectives do nothing, its memory and compute are real.
+    """One process that stands for ``rank`` of ``case``: its collectives do nothing, its memory and compute are real.
+
+    ``rank`` lies in 0 .. GPUs - 1, whatever the rank its device is the first that it sees. ``most_memory`` is the
+    share of the device's memory that its allocator may take (our entry only; None: all that is free). A suite's own
+    program is told with COMM_MODE to start a single process, as torchtitan's run_train.sh is.
 
     Raises SuiteError as ``build`` does.
     """
+    trainer, size = case.suite.trainer, str(case.gpus)
     env = _environment(case, run_dir, device, base_env)
-    world = {"NGPU": str(case.gpus), "WORLD_SIZE": str(case.gpus), "RANK": "0", "LOCAL_RANK": "0"}
+    env |= {"NGPU": size, "WORLD_SIZE": size, "RANK": str(rank), "LOCAL_RANK": "0"}
+    if most_memory is not None:
+        env[MOST_MEMORY] = f"{most_memory:.6f}"
     arguments = flags(case, dialect, run_dir, device=device, switches=("fake_backend",))
-    argv = (python, "-m", entry_module(case), *arguments)
-    return Command(argv, {**env, **world, **dict(case.suite.trainer.env)})
+    if trainer.executable is not None:
+        program = _program(trainer.executable, case.suite.path.parent)
+        return Command((program, *arguments), {**env, "COMM_MODE": "fake_backend", **dict(trainer.env)})
+    return Command((python, "-m", entry_module(case), *arguments), {**env, **dict(trainer.env)})
 
 
 def entry_module(case: Case) -> str:

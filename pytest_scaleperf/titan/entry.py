@@ -4,8 +4,8 @@ Runs inside a job, one process per rank (torchrun), or alone in place of one ran
 (``--comm.mode fake_backend`` with NGPU, WORLD_SIZE, RANK and LOCAL_RANK in the environment). FLAGS are
 torchtitan's. Nothing of it is needed by a team that runs an entry module of its own.
 
-Environment: ``SCALEPERF_RUN_DIR`` (where the rank files go), ``SCALEPERF_SLOWDOWN`` and ``SCALEPERF_FAULT``
-(see `inside/trials.py`).
+Environment: ``SCALEPERF_RUN_DIR`` (where the rank files go), ``SCALEPERF_MOST_MEMORY`` (see `inside/memory.py`),
+``SCALEPERF_SLOWDOWN`` and ``SCALEPERF_FAULT`` (see `inside/trials.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from pytest_scaleperf.titan.inside import cpu, phases, rank_file, trials
+from pytest_scaleperf.titan.inside import cpu, memory, phases, rank_file, trials
 from pytest_scaleperf.titan.inside.say import refuse, say
 
 _INSTALL = "pip install 'pytest-scaleperf[titan]'"
@@ -26,7 +26,7 @@ _INSTALL = "pip install 'pytest-scaleperf[titan]'"
 def main() -> None:
     """Prepare this rank, then hand over to torchtitan's main."""
     slowdown, fault = trials.read_slowdown(os.environ), trials.read_fault(os.environ)
-    on_cpu = cpu.is_needed()
+    share, on_cpu = memory.read_share(os.environ), cpu.is_needed()
     if on_cpu:
         cpu.prepare()
         say("no accelerator here: torchtitan trains on the CPU")
@@ -34,6 +34,7 @@ def main() -> None:
         generation = _generation()
     except ModuleNotFoundError as exc:
         refuse(f"torchtitan needs the module {exc.name}, which is not installed in {sys.executable}: {_INSTALL}")
+    memory.limit(share)
     generation.install(cpu=on_cpu)
     trainer = generation.TRAINER
     trials.install_fault(trainer, fault)

@@ -86,27 +86,30 @@ def observe(  # noqa: PLR0913 - each is one thing that somebody else may know of
     slurm_state: str | None = None,
     world_size: int | None = None,
     requested_steps: int | None = None,
+    losses: bool = True,
 ) -> Observation:
     """Read a finished run.
 
     ``run_dir`` is searched (``find_files``); ``logs`` and ``events`` are added: several files are one run's.
     ``exit_code`` is negative for a signal. ``slurm_state`` is Slurm's word in any spelling. None: not known, and
     what is not known is not guessed: without an exit code a run is completed only if its log shows the last step and
-    nothing that failed. Never raises for what a file holds.
+    nothing that failed. ``losses`` False: they mean nothing (a rehearsal), so one that is not finite is no failure.
+    Never raises for what a file holds.
     """
     found = find_files(run_dir) if run_dir is not None else Files()
     files = Files((*found.logs, *logs), (*found.events, *events), found.ranks)
     end = End(exit_code=exit_code, slurm_state=slurm_state, stopped=stopped, requested_steps=requested_steps)
-    return read_run(files, end, world_size=world_size).observation
+    return read_run(files, end, world_size=world_size, losses=losses).observation
 
 
-def read_run(
+def read_run(  # noqa: PLR0913 - as observe
     files: Files,
     end: End,
     *,
     world_size: int | None = None,
     dumps: Sequence[EventFile] = (),
     facts: Mapping[str, int | str] | None = None,
+    losses: bool = True,
 ) -> Run:
     """Read the files of one run.
 
@@ -120,20 +123,20 @@ def read_run(
     console = replace(console, settings=with_facts(console.settings, facts or {}))
     merged = merge(console, events, size)
     series = merged.series
-    nan_step = next((s.step for s in series if s.loss is not None and not math.isfinite(s.loss)), None)
+    strange = [s.step for s in series if losses and s.loss is not None and not math.isfinite(s.loss)]
     end = replace(
         end,
         requested_steps=end.requested_steps or console.settings.total_steps,
         last_step=series[-1].step if series else None,
         log_freq=end.log_freq or _log_freq(series),
-        nan_step=nan_step,
+        nan_step=strange[0] if strange else None,
     )
     ending = classify(console, end)
     peaks, software = _rank_files(files.ranks, warnings)
     sources = dict(merged.sources)
     if peaks:
         sources["rank_peak_flops"] = Source.RANK_FILES
-    warnings += [*merged.warnings, *ending.warnings, *_notes(console, series, end)]
+    warnings += [*merged.warnings, *ending.warnings, *_notes(console, series if losses else (), end)]
     observation = Observation(
         outcome=ending.outcome,
         series=series,

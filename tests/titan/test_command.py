@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -87,6 +88,35 @@ def test_a_rehearsal_is_one_process_that_is_told_the_world(generation: str) -> N
     golden.compare(f"{generation}-rehearsal.txt", "\n".join(rehearsal.argv) + "\n")
     world = {name: rehearsal.env[name] for name in ("NGPU", "WORLD_SIZE", "RANK", "LOCAL_RANK")}
     assert world == {"NGPU": "512", "WORLD_SIZE": "512", "RANK": "0", "LOCAL_RANK": "0"}
+
+
+def test_a_rehearsal_of_another_rank_has_the_first_device_and_may_be_held_to_a_share_of_it() -> None:
+    case = cases.case(cases.trainer(), layout=Layout(128, 4))
+    build_it = functools.partial(
+        command.build_rehearsal,
+        case, cases.dialect("0.3"), cases.RUN_DIR, device="NVIDIA H200", python=cases.PYTHON, base_env={},
+    )  # fmt: skip
+    built = build_it(), build_it(rank=511, most_memory=0.975)
+    assert built[0].argv == built[1].argv, "the rank is told by the environment alone"
+    added = dict(set(built[1].env.items()) - set(built[0].env.items()))
+    assert added == {"RANK": "511", "SCALEPERF_MOST_MEMORY": "0.975000"}
+    assert built[1].env["LOCAL_RANK"] == "0"
+
+
+def test_a_program_of_the_suites_own_is_told_to_start_one_process() -> None:
+    case = cases.case(cases.trainer(executable="./run.sh"), layout=Layout(8, 1))
+    built = command.build_rehearsal(
+        case, cases.dialect("0.3"), cases.RUN_DIR, device="cpu", python=cases.PYTHON, base_env={"COMM_MODE": "x"}
+    )
+    assert built.argv[0] == "/srv/suites/run.sh"
+    told = {name: built.env[name] for name in ("NGPU", "WORLD_SIZE", "RANK", "LOCAL_RANK", "COMM_MODE")}
+    assert told == {"NGPU": "8", "WORLD_SIZE": "8", "RANK": "0", "LOCAL_RANK": "0", "COMM_MODE": "fake_backend"}
+    assert (
+        "COMM_MODE"
+        not in command.build(
+            case, cases.dialect("0.3"), cases.RUN_DIR, device="cpu", python=cases.PYTHON, base_env={"COMM_MODE": "x"}
+        ).env
+    )
 
 
 def test_nothing_of_an_outer_job_reaches_ours() -> None:

@@ -260,3 +260,17 @@ def test_a_pipelines_sentinel_is_no_loss(tmp_path: Path) -> None:
 def test_files_say_whether_there_are_any(tmp_path: Path) -> None:
     assert not Files()
     assert Files(logs=(tmp_path,))
+
+
+def test_losses_that_mean_nothing_fail_no_run(tmp_path: Path) -> None:
+    """A rehearsal's collectives do nothing: its loss and gradient norm may be anything."""
+    console = begin(3) + "\n".join(
+        line(step, f"13:0{step}", loss="     nan", grad_norm="    nan") for step in (1, 2, 3)
+    )
+    (tmp_path / "stdout.log").write_text(console + "\n", encoding="utf-8")
+    assert observe(tmp_path, exit_code=0).outcome is Outcome.NAN_LOSS
+    rehearsed = observe(tmp_path, exit_code=0, losses=False)
+    assert rehearsed.outcome is Outcome.COMPLETED
+    assert rehearsed.last_step == 3
+    assert rehearsed.warnings == ()
+    assert observe(tmp_path, exit_code=1, losses=False).outcome is Outcome.ERROR
