@@ -1,0 +1,62 @@
+"""The published search as a suite: torchtitan's own parser reads every one of its command lines as it is meant."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from pytest_scaleperf.model import ActivationCheckpoint, Case
+from pytest_scaleperf.suite import load_suite
+from pytest_scaleperf.system import load_system
+from pytest_scaleperf.titan import command
+from tests.titan import cases, interpreters
+from tests.titan.test_parsed_by_torchtitan import AC_03, PARSE
+
+SUITE = load_suite(interpreters.ROOT / "suites" / "b200_30b_a3b.yaml")
+SYSTEM = load_system(interpreters.ROOT / "baselines", "b200")
+CASES = {case.id: case for case in SUITE.cases()}
+
+
+@functools.cache
+def parsed() -> dict[str, dict[str, Any]]:
+    python = interpreters.of("0.3")
+    spoken = cases.dialect("0.3")
+    lists = [command.flags(case, spoken, cases.RUN_DIR, device=SYSTEM.device) for case in CASES.values()]
+    done = subprocess.run(
+        [python, "-c", PARSE],
+        input=json.dumps(lists),
+        env=interpreters.environment(python),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
+def test_the_ladder_is_the_published_one() -> None:
+    assert [rung.gpus for rung in SUITE.rungs] == [8, 16, 128, 512]
+    layouts = {(case.gpus, case.layout.dp_shard, case.layout.dp_replicate) for case in CASES.values()}
+    assert layouts == {(8, 8, 1), (16, 8, 2), (16, 16, 1), (128, 128, 1), (512, 128, 4)}
+    [last] = [case for case in CASES.values() if case.gpus == 512]
+    assert (last.activation_checkpoint, last.batch.local) == (ActivationCheckpoint.SELECTIVE, 22)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_a_case_is_read_as_it_is_meant(case: Case) -> None:
+    config = parsed()[case.id]
+    assert config["_model"] == ["qwen3", "30B-A3B"]
+    assert config["parallelism"]["data_parallel_shard_degree"] == case.layout.dp_shard
+    assert config["parallelism"]["data_parallel_replicate_degree"] == case.layout.dp_replicate
+    training = config["training"]
+    assert (training["local_batch_size"], training["seq_len"]) == (case.batch.local, 4096)
+    assert training["global_batch_size"] == case.batch.local * case.gpus
+    assert training["steps"] == 30
+    assert config["debug"]["moe_force_load_balance"] is True
+    checkpoint = config["activation_checkpoint"]
+    assert (checkpoint and checkpoint["_class"]) == AC_03[case.activation_checkpoint]
