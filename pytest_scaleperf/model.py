@@ -378,13 +378,30 @@ class Suite:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """One level of a network, for one GPU and one direction: GB/s (1e9 bytes), and microseconds of one ring step."""
+
+    gb_s: float
+    latency_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What connects GPUs inside a node and between nodes, as the system file states it; used by projections only."""
+
+    intra_node: Link
+    inter_node: Link
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """One kind of machine, from ``baselines/<name>/system.yaml``.
 
     ``peak_flops`` is the BF16 peak of one GPU in FLOP/s; None where it is measured in each run (``cpu``).
     ``memory_gib`` is one GPU's memory; None where it is read from the run. ``judge`` lists what is asserted,
     ``tolerance`` its band as a fraction of the baseline. ``device_match`` is found in the device's name.
-    ``trace_tolerance`` is how much a share in a trace may change, as a fraction of the step.
+    ``trace_tolerance`` is how much a share in a trace may change, as a fraction of the step. ``network`` is None where
+    the file does not state it: then nothing is projected to larger rungs.
     """
 
     name: str
@@ -397,6 +414,7 @@ class System:
     tolerance: Mapping[Metric, float]
     note: str = ""
     trace_tolerance: float | None = None
+    network: Network | None = None
 
 
 @dataclass(frozen=True, slots=True)

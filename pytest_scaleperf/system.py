@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from pytest_scaleperf.model import Metric, SuiteError, System
+from pytest_scaleperf.model import Link, Metric, Network, SuiteError, System
 from pytest_scaleperf.yamlfile import Faults, parse
 from pytest_scaleperf.yamlfile.schema import (
     FRACTION,
@@ -49,6 +49,20 @@ class SystemTracePart(FileModel):
     tolerance: Fraction = Field(description=FRACTION)
 
 
+class LinkPart(FileModel):
+    """One level of the network."""
+
+    gb_s: float = Field(gt=0, description="GB/s of one GPU in one direction, more than 0")
+    latency_us: float = Field(ge=0, description="microseconds of one step of a ring, 0 or more")
+
+
+class NetworkPart(FileModel):
+    """What connects the GPUs, for projections to larger rungs."""
+
+    intra_node: LinkPart = Field(description="a mapping with gb_s and latency_us")
+    inter_node: LinkPart = Field(description="a mapping with gb_s and latency_us")
+
+
 class SystemFile(FileModel):
     """What a system file may hold."""
 
@@ -64,6 +78,7 @@ class SystemFile(FileModel):
         description=f"a mapping with every judged metric ({_METRICS}), each to {FRACTION}"
     )
     trace: SystemTracePart | None = Field(default=None, description="a mapping with tolerance")
+    network: NetworkPart | None = Field(default=None, description="a mapping with intra_node and inter_node")
     note: Text = Field(default="", description="text")
 
 
@@ -96,7 +111,13 @@ def load_system(folder: Path, name: str) -> System:
         tolerance=dict(file.tolerance),
         note=file.note,
         trace_tolerance=None if file.trace is None else file.trace.tolerance,
+        network=None if file.network is None else _network(file.network),
     )
+
+
+def _network(part: NetworkPart) -> Network:
+    inside, between = part.intra_node, part.inter_node
+    return Network(Link(inside.gb_s, inside.latency_us), Link(between.gb_s, between.latency_us))
 
 
 def _check(faults: Faults, file: SystemFile) -> None:
