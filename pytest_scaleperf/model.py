@@ -305,8 +305,23 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """That the local batch of a family (cases that differ in nothing else) is found and not given.
+
+    ``offsets``: None where the family's own peak is searched; else its cases are those at the peak of what its rung
+    requires plus these, in sequences.
+    """
+
+    family: str
+    offsets: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """One launch: a suite's configuration at one GPU count. ``id`` is unique within a run and stable."""
+    """One launch: a suite's configuration at one GPU count. ``id`` is unique within a run and stable.
+
+    ``search``, where given: a candidate of that search, which may turn out not to be needed.
+    """
 
     id: str
     suite: Suite = field(repr=False, compare=False)
@@ -315,6 +330,7 @@ class Case:
     activation_checkpoint: ActivationCheckpoint
     batch: Batch
     expect: Outcome = Outcome.COMPLETED
+    search: Search | None = field(default=None, repr=False, compare=False)
 
     def axis(self, name: str) -> object:
         """Value of one axis that a gate may ask to be the same.
