@@ -718,7 +718,7 @@ class SlurmOptions:
 
     ``time_limit`` is a job's own in seconds (Slurm counts minutes, rounded up). ``pending_limit``: seconds after which
     a job that has not started is given up (None: never). ``max_jobs`` of ours at a time. ``args`` are passed to sbatch
-    as they are. ``setup`` are shell lines of the site, run before srun; ``env`` is added to a job's environment.
+    as they are, ``srun_args`` to srun. ``setup`` are shell lines of the site, run before srun; ``env`` is added to a job's environment.
     """
 
     partition: str | None = None
@@ -729,6 +729,7 @@ class SlurmOptions:
     exclude: tuple[str, ...] = ()
     time_limit: float | None = None
     args: tuple[str, ...] = ()
+    srun_args: tuple[str, ...] = ()
     setup: str = ""
     env: tuple[tuple[str, str], ...] = ()
     container: Container | None = None
