@@ -394,6 +394,27 @@ class Suite:
 
 
 @dataclass(frozen=True, slots=True)
+class Preflight:
+    """What a healthy GPU and its links reach in a pre-flight on this system.
+
+    ``rates`` by name, in TFLOP/s (``matmul_tflops``) and GB/s (``memory_gb_s``). ``inside_node`` and ``across_nodes``
+    hold bus bandwidths in GB/s by (collective, MiB). ``tolerance`` is how far below these a value may lie,
+    ``fleet_tolerance`` how far below the fleet's median (None: the pre-flight's own), both as fractions.
+    """
+
+    tolerance: float
+    rates: Mapping[str, float]
+    inside_node: Mapping[tuple[str, int], float]
+    across_nodes: Mapping[tuple[str, int], float]
+    fleet_tolerance: float | None = None
+
+    def link(self, across_nodes: bool, operation: str, mib: int) -> float | None:  # noqa: FBT001 - one of two tables
+        """The bus bandwidth that is expected in GB/s, or None where none is stated."""
+        table = self.across_nodes if across_nodes else self.inside_node
+        return table.get((operation, mib))
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """One level of a network, for one GPU and one direction: GB/s (1e9 bytes), and microseconds of one ring step."""
 
@@ -431,6 +452,7 @@ class System:
     note: str = ""
     trace_tolerance: float | None = None
     network: Network | None = None
+    preflight: Preflight | None = None
 
 
 @dataclass(frozen=True, slots=True)

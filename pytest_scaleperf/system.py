@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pytest_scaleperf.model import Link, Metric, Network, SuiteError, System
+from pytest_scaleperf.model import Link, Metric, Network, Preflight, SuiteError, System
 from pytest_scaleperf.yamlfile import Faults, parse
 from pytest_scaleperf.yamlfile.schema import (
     FRACTION,
@@ -41,12 +41,29 @@ def _measurable(value: object) -> float | None:
 
 _Measurable = Annotated[float | None, BeforeValidator(_measurable)]
 _MetricName = Annotated[Metric, Field(strict=False)]
+_RATE = "a number more than 0"
+_Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_LINKS = "a mapping of all_gather, reduce_scatter, all_reduce, each to GB/s by size (such as 64MiB: 215)"
+_Operation = Literal["all_gather", "reduce_scatter", "all_reduce"]
+_Size = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}MiB$")]
+_Links = dict[_Operation, dict[_Size, _Rate]]
 
 
 class SystemTracePart(FileModel):
     """What holds for traces on this system."""
 
     tolerance: Fraction = Field(description=FRACTION)
+
+
+class SystemPreflightPart(FileModel):
+    """What a pre-flight is judged by on this system: rates of one GPU, and bus bandwidths by collective and size."""
+
+    tolerance: Fraction = Field(description=FRACTION)
+    fleet_tolerance: Fraction | None = Field(default=None, description=FRACTION)
+    matmul_tflops: _Rate | None = Field(default=None, description=_RATE)
+    memory_gb_s: _Rate | None = Field(default=None, description=_RATE)
+    inside_node: _Links = Field(default={}, description=_LINKS)
+    across_nodes: _Links = Field(default={}, description=_LINKS)
 
 
 class LinkPart(FileModel):
@@ -79,6 +96,9 @@ class SystemFile(FileModel):
     )
     trace: SystemTracePart | None = Field(default=None, description="a mapping with tolerance")
     network: NetworkPart | None = Field(default=None, description="a mapping with intra_node and inter_node")
+    preflight: SystemPreflightPart | None = Field(
+        default=None, description="a mapping with tolerance and what a healthy GPU and its links reach"
+    )
     note: Text = Field(default="", description="text")
 
 
@@ -112,6 +132,7 @@ def load_system(folder: Path, name: str) -> System:
         note=file.note,
         trace_tolerance=None if file.trace is None else file.trace.tolerance,
         network=None if file.network is None else _network(file.network),
+        preflight=_preflight(file.preflight),
     )
 
 
@@ -190,3 +211,24 @@ def _ask(program: str) -> tuple[list[str], str]:
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
     return ", ".join(names) or "none at all"
+
+
+def _preflight(part: SystemPreflightPart | None) -> Preflight | None:
+    if part is None:
+        return None
+    rates = {"matmul_tflops": part.matmul_tflops, "memory_gb_s": part.memory_gb_s}
+    return Preflight(
+        tolerance=part.tolerance,
+        rates={name: value for name, value in rates.items() if value is not None},
+        inside_node=_by_size(part.inside_node),
+        across_nodes=_by_size(part.across_nodes),
+        fleet_tolerance=part.fleet_tolerance,
+    )
+
+
+def _by_size(links: _Links) -> dict[tuple[str, int], float]:
+    return {
+        (operation, int(size.removesuffix("MiB"))): value
+        for operation, sizes in links.items()
+        for size, value in sizes.items()
+    }
