@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from pytest_scaleperf.titan.inside import cpu, memory, phases, rank_file, trials
+from pytest_scaleperf.titan.inside import cpu, cut, memory, phases, rank_file, trials
 from pytest_scaleperf.titan.inside.say import refuse, say
 
 _INSTALL = "pip install 'pytest-scaleperf[titan]'"
@@ -26,6 +26,7 @@ _INSTALL = "pip install 'pytest-scaleperf[titan]'"
 def main() -> None:
     """Prepare this rank, then hand over to torchtitan's main."""
     slowdown, fault = trials.read_slowdown(os.environ), trials.read_fault(os.environ)
+    ballast, layers = trials.read_ballast(os.environ), cut.read_layers(os.environ)
     share, on_cpu = memory.read_share(os.environ), cpu.is_needed()
     if on_cpu:
         cpu.prepare()
@@ -35,10 +36,11 @@ def main() -> None:
     except ModuleNotFoundError as exc:
         refuse(f"torchtitan needs the module {exc.name}, which is not installed in {sys.executable}: {_INSTALL}")
     memory.limit(share)
-    generation.install(cpu=on_cpu)
+    generation.install(cpu=on_cpu, layers=layers)
     trainer = generation.TRAINER
     trials.install_fault(trainer, fault)
     trials.install_slowdown(trainer, slowdown)
+    trials.install_ballast(trainer, ballast)
     phases.install(trainer, generation.is_profiling)
     device_name = cpu.name if on_cpu else _accelerator_name
     rank_file.install(trainer, cpu=on_cpu, device_name=device_name, is_profiling=generation.is_profiling)

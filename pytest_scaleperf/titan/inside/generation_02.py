@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ import torchtitan.protocols.train_spec as specs
 import torchtitan.train
 from torchtitan.components.tokenizer import BaseTokenizer
 
+from pytest_scaleperf.titan.inside import cut
 from pytest_scaleperf.titan.inside.say import refuse
 from pytest_scaleperf.titan.inside.tokens import END_OF_DOCUMENT, SyntheticTokens
 
@@ -46,8 +47,11 @@ class _CpuProfile(torch.profiler.profile):  # type: ignore[misc] # torch's types
         super().__init__(activities=[activity for activity in activities if activity is not None], **words)
 
 
-def install(*, cpu: bool) -> None:
-    """Have every model's training specification build our tokens instead of a data set and a tokenizer."""
+def install(*, cpu: bool, layers: int | None = None) -> None:
+    """Have every model's training specification build our tokens instead of a data set and a tokenizer.
+
+    ``layers``: have it build that many of its layers only.
+    """
     if cpu:
         torch.profiler.profile = _CpuProfile
     original = specs.get_train_spec
@@ -56,11 +60,34 @@ def install(*, cpu: bool) -> None:
         spec = original(name)
         return dataclasses.replace(
             spec,
+            model_args=spec.model_args if layers is None else _Cut(name, spec.model_args, layers),
             build_dataloader_fn=lambda **words: _dataloader(spec, **words),
             build_tokenizer_fn=lambda job_config: NoTokenizer(_vocabulary(spec, job_config)),
         )
 
     specs.get_train_spec = get_train_spec
+
+
+class _Cut(Mapping[str, Any]):
+    """A model's flavours, each with its first layers only; what is wrong with that is said for the one that is used."""
+
+    def __init__(self, model: str, flavours: Mapping[str, Any], layers: int) -> None:
+        self._model, self._flavours, self._layers = model, flavours, layers
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, flavour: str) -> Any:  # noqa: ANN401 - a torchtitan class
+        """The same object each time: torchtitan writes its settings into it."""
+        if flavour not in self._made:
+            whole = self._flavours[flavour]
+            layers = cut.check(self._layers, whole.n_layers, f"{self._model} {flavour}")
+            self._made[flavour] = dataclasses.replace(whole, n_layers=layers)
+        return self._made[flavour]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._flavours)
+
+    def __len__(self) -> int:
+        return len(self._flavours)
 
 
 def run() -> None:

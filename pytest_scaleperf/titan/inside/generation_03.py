@@ -12,6 +12,7 @@ from torchtitan.config import ConfigManager
 from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAttention, VarlenAttention
 from torchtitan.trainer import Trainer
 
+from pytest_scaleperf.titan.inside import cut
 from pytest_scaleperf.titan.inside.say import refuse
 from pytest_scaleperf.titan.inside.tokens import END_OF_DOCUMENT, SyntheticTokens
 
@@ -70,8 +71,11 @@ class NoTokenizer(BaseTokenizer):  # type: ignore[misc] # torchtitan ships no ty
         return self._vocabulary
 
 
-def install(*, cpu: bool) -> None:
-    """Change every configuration after torchtitan has parsed it: our tokens, and on a CPU plain attention."""
+def install(*, cpu: bool, layers: int | None = None) -> None:
+    """Change every configuration after torchtitan has parsed it: our tokens, and on a CPU plain attention.
+
+    ``layers``: that many of the model's layers only.
+    """
     original = ConfigManager.parse_args
 
     def parse_args(manager: ConfigManager, args: list[str] | None = None) -> Any:  # noqa: ANN401 - a torchtitan class
@@ -79,6 +83,10 @@ def install(*, cpu: bool) -> None:
         vocabulary = _vocabulary(config)
         config.dataloader = SyntheticDataLoader.Config(vocabulary=vocabulary)
         config.tokenizer = NoTokenizer.Config(vocabulary=vocabulary)
+        if layers is not None:
+            model = config.model_spec.model
+            kept = cut.check(layers, len(model.layers), f"{config.model_spec.name} {config.model_spec.flavor}")
+            model.layers = model.layers[:kept]
         if cpu:
             _use_plain_attention(config.model_spec.model)
         return config

@@ -1,6 +1,7 @@
-"""Trying the alarm: make a run slow or make it fail on purpose, by environment variables, loudly.
+"""Trying the alarm: make a run slow, fat or fail on purpose, by environment variables, loudly.
 
-``SCALEPERF_SLOWDOWN=3`` makes every step take three times as long. ``SCALEPERF_FAULT=KIND@STEP[:RANK]`` makes
+``SCALEPERF_SLOWDOWN=3`` makes every step take three times as long. ``SCALEPERF_BALLAST_GIB=1.4`` holds that much
+device memory from the first step to the last. ``SCALEPERF_FAULT=KIND@STEP[:RANK]`` makes
 one rank (0 unless it is said) fail as that step begins: ``oom`` raises torch.OutOfMemoryError, ``nan`` turns the
 loss into NaN, ``hang`` stops for ever, ``crash`` raises RuntimeError, ``kill`` sends itself SIGKILL.
 """
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SLOWDOWN = "SCALEPERF_SLOWDOWN"
+BALLAST = "SCALEPERF_BALLAST_GIB"
 FAULT = "SCALEPERF_FAULT"
+
+
+_GIB = 1 << 30
 
 
 class Kind(StrEnum):
@@ -58,6 +63,18 @@ def read_slowdown(env: Mapping[str, str]) -> float:
     return factor
 
 
+def read_ballast(env: Mapping[str, str]) -> int:
+    """Bytes that the environment asks for, 0 where it asks for none. Ends the rank where it cannot be."""
+    text = env.get(BALLAST, "0")
+    try:
+        gib = float(text)
+    except ValueError:
+        gib = -1.0
+    if not 0.0 <= gib < float("inf"):
+        refuse(f"{BALLAST}: expected a number of GiB from 0 upwards, found {text!r}")
+    return int(gib * _GIB)
+
+
 def read_fault(env: Mapping[str, str]) -> Fault | None:
     """The failure that the environment asks for. Ends the rank where it cannot be."""
     text = env.get(FAULT)
@@ -83,10 +100,28 @@ def install_slowdown(trainer: type[Any], factor: float) -> None:
         time.sleep((factor - 1.0) * seconds)
         start = time.perf_counter()
         result = original(self, data_iterator)
+        if self.device.type == "cuda":  # what the step has only queued so far is a part of it
+            torch.cuda.synchronize(self.device)
         seconds = _least(time.perf_counter() - start, self.device)
         return result
 
     trainer.train_step = train_step
+
+
+def install_ballast(trainer: type[Any], size: int) -> None:
+    """Have every trainer of this class hold ``size`` bytes more of its device's memory while it trains."""
+    if size == 0:
+        return
+    say(f"{BALLAST}={size / _GIB:g}: this rank holds that much memory on purpose; do not use these numbers")
+    original: Callable[..., Any] = trainer.train
+
+    def train(self: Any) -> Any:  # noqa: ANN401 - a torchtitan class
+        ballast = torch.zeros(size, dtype=torch.uint8, device=self.device)  # written, so that a CPU holds it as well
+        result = original(self)
+        del ballast
+        return result
+
+    trainer.train = train
 
 
 def install_fault(trainer: type[Any], fault: Fault | None) -> None:
