@@ -247,7 +247,8 @@ class Trainer:
 class Measure:
     """What is measured: ``steps`` in all, the first ``warmup`` never judged, a value every ``log_freq`` steps.
 
-    ``repeats`` samples are taken at least, ``max_samples`` at most while a verdict is undecided.
+    ``repeats`` samples are taken at least, ``max_samples`` at most while a verdict is undecided. ``exclusive``: no other
+    case runs meanwhile, also not on other nodes of the same allocation.
     """
 
     steps: int
@@ -255,6 +256,7 @@ class Measure:
     log_freq: int
     repeats: int = 1
     max_samples: int = 4
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -826,14 +828,18 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a running case is. ``step`` and ``tps`` are None until the log says them; ``seconds`` have passed."""
+    """Where a running case is. ``step`` and ``tps`` are None until the log says them; ``seconds`` have passed.
+
+    ``seconds`` is None while a scheduler has it queued; ``beside`` other launches run at the same time.
+    """
 
     case_id: str
     step: int | None
     steps: int
     tps: float | None
-    seconds: float
+    seconds: float | None
     seconds_left: float | None
+    beside: int = 0
 
 
 def as_plain(value: object) -> dict[str, Any]:

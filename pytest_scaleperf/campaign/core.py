@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_scaleperf import baseline as baselines
-from pytest_scaleperf import records, steady
+from pytest_scaleperf import records
 from pytest_scaleperf.campaign import gate as gates
+from pytest_scaleperf.campaign.launching import Launching, Order, Sample
 from pytest_scaleperf.campaign.nights import Lookback
-from pytest_scaleperf.campaign.watch import watch
+from pytest_scaleperf.campaign.pool import Ended, Pool
+from pytest_scaleperf.campaign.timeline import Timeline
 from pytest_scaleperf.launch.protocol import Launcher
 from pytest_scaleperf.model import (
     Baseline,
@@ -26,59 +27,31 @@ from pytest_scaleperf.model import (
     Fingerprint,
     Gate,
     GateState,
-    JobResult,
-    LaunchSpec,
     Measurement,
     Metric,
-    Observation,
     Outcome,
     Progress,
-    Resources,
     ScalePerfError,
     Settings,
-    StopReason,
     Suite,
     System,
     Verdict,
     as_plain,
 )
 from pytest_scaleperf.noise import Noise, noise_of
-from pytest_scaleperf.suite import Ladder, digest
-from pytest_scaleperf.titan import command, dialect, observe, software
+from pytest_scaleperf.suite import Ladder
+from pytest_scaleperf.titan import command, dialect
 from pytest_scaleperf.verdict import Rule, judge, judge_outcome
 
+_TRIED_AGAIN = frozenset({Outcome.NODE_FAILURE, Outcome.PREEMPTED})
+"""What the machine did to a launch, and what another launch elsewhere may be spared."""
+
+MACHINE_RETRIES = 2
+"""Launches of one case that the machine may take away before the case is given up as an error of the machine."""
+
+_FAILURES_OF_A_NODE = 2
 _CLOCK_SKEW = 300.0
 """Seconds by which a record of another machine may lie in the future; a record from further on is no evidence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One launch of a case: what was started, where its files are, how it ended, what it measured."""
-
-    argv: tuple[str, ...]
-    folder: Path
-    observation: Observation
-    measurement: Measurement
-    job: JobResult
-    started: float
-
-    def as_record(self) -> dict[str, Any]:
-        """What is kept of it in the case's record."""
-        failure = self.observation.failure
-        return {
-            "argv": self.argv,
-            "folder": str(self.folder),
-            "outcome": self.observation.outcome,
-            "failure": None if failure is None else as_plain(failure),
-            "exit_code": self.job.exit_code,
-            "stopped": self.job.stopped,
-            "hosts": self.job.hosts,
-            "started": self.started,
-            "seconds": self.job.seconds,
-            "last_step": self.observation.last_step,
-            "sources": dict(self.observation.sources),
-            "measurement": as_plain(self.measurement),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +76,7 @@ class CaseRun:
     @property
     def step_times(self) -> tuple[float, ...]:
         """Seconds per step over the steady windows of all samples."""
-        return tuple(t for sample in self.samples for t in sample["measurement"]["step_times"])
+        return tuple(t for sample in measured(self.samples) for t in sample["measurement"]["step_times"])
 
 
 @dataclass(slots=True)
@@ -114,20 +87,28 @@ class Campaign:
     system: System
     session: records.SessionFolder
     launcher: Launcher
+    selected: Sequence[Case] = ()
     verdicts: dict[str, Decision] = field(default_factory=dict)
-    launched: int = 0
-    _environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    _cwd: Path = field(default_factory=Path.cwd)
-    _software: dict[str, software.Software] = field(default_factory=dict)
+    launching: Launching = field(init=False)
+    _pool: Pool = field(init=False)
     _ladders: dict[str, Ladder] = field(default_factory=dict)
-    _dialects: dict[tuple[str, Path], dialect.Dialect] = field(default_factory=dict)
     _baselines: dict[str, Mapping[str, Baseline]] = field(default_factory=dict)
     _noise: dict[str, Mapping[Metric, Noise]] = field(default_factory=dict)
     _lookback: Lookback = field(init=False)
+    _blocked: dict[str, list[Case]] | None = None
+    _failures: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Look back over the sessions of the same run directory."""
         self._lookback = Lookback(self.settings.run_dir, self.session.id)
+        self.launching = Launching(self.system, self.session)
+        timeline = Timeline(self.session.path, self.settings.gpus or self.system.gpus_per_node)
+        self._pool = Pool(self.launcher, self.launching, timeline, self._kept)
+
+    @property
+    def launched(self) -> int:
+        """Launches so far."""
+        return self._pool.launched
 
     def gate(self, case: Case) -> Gate:
         """Whether ``case`` may be launched now."""
@@ -141,19 +122,73 @@ class Campaign:
     def run(self, case: Case, gate: Gate, progress: Callable[[Progress], None]) -> CaseRun:
         """Launch ``case`` until its verdict is decided or its samples are spent, and judge it.
 
+        Where the launcher runs jobs side by side, the other selected cases whose gates are open go on meanwhile.
         Raises LaunchError where it cannot be started and BaselineError where its baseline cannot be read.
         """
+        if case.id not in self._pool:
+            self._take_up(case, gate)
+        if self.launcher.side_by_side and self._blocked is None:
+            self._look_ahead()
+        run: CaseRun = self._pool.result(case.id, progress)
+        return run
+
+    def launch(
+        self, case: Case, progress: Callable[[Progress], None], profile: command.Profile | None = None
+    ) -> Sample:
+        """One more launch of a case, beside its measured ones; with ``profile`` its ranks are traced.
+
+        Raises LaunchError where it cannot be started.
+        """
+        order = Order(case, profile)
+        key = f"{case.id} traced"
+        self._pool.add(key, _once(order), order)
+        sample: Sample = self._pool.result(key, progress)
+        return sample
+
+    def _take_up(self, case: Case, gate: Gate) -> None:
+        self._pool.add(case.id, self._work(case, gate), Order(case))
+
+    def _look_ahead(self) -> None:
+        """Take up every selected case whose gate is open already; remember which verdicts the others wait for."""
+        self._blocked = defaultdict(list)
+        for case in self.selected:
+            if case.id in self._pool or case.id in self.verdicts:
+                continue
+            gate = self.gate(case)
+            if gate.state is GateState.OPEN:
+                self._take_up(case, gate)
+            elif gate.state is not GateState.BEYOND:
+                for parent in gate.parents:
+                    self._blocked[parent].append(case)
+
+    def _open_behind(self, parent: str) -> None:
+        """Take up what waited for this case's verdict and may run now."""
+        for case in () if self._blocked is None else self._blocked.pop(parent, ()):
+            if case.id in self._pool or case.id in self.verdicts:
+                continue
+            gate = self.gate(case)
+            if gate.state is GateState.OPEN:
+                self._take_up(case, gate)
+
+    def _kept(self, ended: Ended) -> Ended:
+        """Write down what ended before its test asked for it."""
+        if isinstance(ended.result, CaseRun) and not ended.result.replayed:
+            return Ended(self.keep(ended.result, "before its test was reached"))
+        return ended
+
+    def _work(self, case: Case, gate: Gate) -> Generator[Order, Sample, CaseRun]:
+        """The case from its first launch to its verdict; yields an order for each launch."""
         fingerprint = self.fingerprint(case)
         stored = self._baseline(case)
         replayed = self._replay(case, fingerprint)
         samples: list[Mapping[str, Any]] = [] if replayed is None else list(replayed)
-        measured = [_measurement(s) for s in samples]
-        verdict = None if replayed is None else self._judge(case, measured, stored, fingerprint)
+        taken = [_measurement(s) for s in measured(samples)]
+        verdict = None if replayed is None else self._judge(case, taken, stored, fingerprint)
         if verdict is not None and verdict.undecided:  # cut off before the samples that it still needed
             replayed, samples, verdict = None, [], None
         if verdict is None:
             try:
-                verdict = self._sample(case, samples, stored, fingerprint, progress)
+                verdict = yield from self._sample(case, samples, stored, fingerprint)
             except BaseException as error:
                 self._cut_short(case, gate, fingerprint, samples, error)
                 raise
@@ -166,6 +201,7 @@ class Campaign:
         before = self.verdicts.get(run.case.id)
         if before is None or before.opens_gate:  # a second test of the same case cannot undo a failure
             self.verdicts[run.case.id] = verdict.decision
+        self._open_behind(run.case.id)
         if run.replayed and self._said_before(run.case) == verdict.decision:
             return None
         return self._record(
@@ -190,39 +226,55 @@ class Campaign:
         """Write down that a case was not launched, and why."""
         if gate.state is GateState.CLOSED:
             self.verdicts[case.id] = Decision.SKIPPED
+            self._open_behind(case.id)
         verdict = Verdict(Decision.SKIPPED, (), gate.reason)
         self._record(case, verdict, gate, None, ())
 
     def fingerprint(self, case: Case) -> Fingerprint:
         """What this case's numbers depend on, here and now."""
-        return software.fingerprint(digest(case), self._probe(case), self.system.device, self.system.peak_flops)
+        return self.launching.fingerprint(case)
+
+    def spoken(self, suite: Suite) -> dialect.Dialect:
+        """How the suite's torchtitan is spoken to."""
+        return self.launching.spoken(suite)
 
     def close(self) -> None:
         """End whatever still runs and give the session's lock back."""
         try:
             self.launcher.close()
+            self._pool.timeline.write()
         finally:
             self.session.close()
 
     def _sample(
-        self,
-        case: Case,
-        samples: list[Mapping[str, Any]],
-        stored: Baseline | None,
-        fingerprint: Fingerprint,
-        progress: Callable[[Progress], None],
-    ) -> Verdict:
-        measured, repeats = list[Measurement](), self._repeats(case)
+        self, case: Case, samples: list[Mapping[str, Any]], stored: Baseline | None, fingerprint: Fingerprint
+    ) -> Generator[Order, Sample, Verdict]:
+        taken, repeats, avoid = list[Measurement](), self._repeats(case), frozenset[str]()
+        lost = 0
         while True:
-            sample = self.launch(case, progress)
+            sample = yield Order(case, avoid=avoid)
             samples.append(sample.as_record())
             ended = judge_outcome(case.expect, sample.observation)
-            if ended is not None:
+            if ended is None:
+                taken.append(sample.measurement)
+                verdict = self._judge(case, taken, stored, fingerprint)
+                if len(taken) >= repeats and not verdict.undecided:
+                    return verdict
+                continue
+            lost += 1
+            if sample.observation.outcome not in _TRIED_AGAIN or lost > MACHINE_RETRIES:
                 return ended
-            measured.append(sample.measurement)
-            verdict = self._judge(case, measured, stored, fingerprint)
-            if len(measured) >= repeats and not verdict.undecided:
-                return verdict
+            avoid |= self._blame(sample)
+
+    def _blame(self, sample: Sample) -> frozenset[str]:
+        """The hosts that lost a launch; one that has done so twice gets nothing more in this session."""
+        hosts = frozenset(sample.job.failed_hosts)
+        self._failures.update(hosts)
+        for host in sorted(hosts):
+            if self._failures[host] == _FAILURES_OF_A_NODE:
+                self.launcher.leave_out(host)
+                self._pool.timeline.left_out.append(host)
+        return hosts
 
     def _with_baseline(self, run: CaseRun) -> CaseRun:
         """Store what each launch measured where no baseline was, or take it in where it does not make that worse.
@@ -250,7 +302,7 @@ class Campaign:
         date = time.strftime("%Y-%m-%d")
         return tuple(
             BaselineSample(date, self.session.id, _measurement(sample).values, number)
-            for number, sample in enumerate(samples, 1)
+            for number, sample in enumerate(measured(samples), 1)
         )
 
     def _cut_short(
@@ -285,64 +337,6 @@ class Campaign:
         if suite.name not in self._noise:
             self._noise[suite.name] = noise_of(self._baselines[suite.name].values())
         return self._noise[suite.name]
-
-    def launch(
-        self, case: Case, progress: Callable[[Progress], None], profile: command.Profile | None = None
-    ) -> Sample:
-        """One launch in a folder of its own, watched to its end and observed; with ``profile`` its ranks are traced.
-
-        Raises LaunchError where it cannot be started.
-        """
-        folder = self.session.attempt_folder(case.id)
-        log = folder / "stdout.log"
-        built = command.build(
-            case,
-            self.spoken(case.suite),
-            folder,
-            device=self.system.device,
-            python=_python(case.suite),
-            base_env=self._environment,
-            profile=profile,
-        )
-        spec = LaunchSpec(
-            job_name=f"{self.session.id}.{case.id}",
-            argv=built.argv,
-            env=built.env,
-            cwd=self._cwd,
-            output=log,
-            resources=Resources(case.gpus, self.system.gpus_per_node),
-        )
-        started = time.time()
-        self.launched += 1
-        job = self.launcher.submit(spec)
-        try:
-            command.write_script(folder, built, self._cwd)  # while the job starts
-            result = watch(job, case, log, progress)
-        except BaseException:
-            # Ctrl-C, SIGTERM or a fault of ours: the job must not outlive the case.
-            job.stop(StopReason.INTERRUPTED)
-            raise
-        return self._observed(case, spec, folder, result, started)
-
-    def _observed(self, case: Case, spec: LaunchSpec, folder: Path, result: JobResult, started: float) -> Sample:
-        seen = observe.observe(
-            folder,
-            exit_code=result.exit_code,
-            stopped=result.stopped,
-            world_size=case.gpus,
-            requested_steps=case.suite.measure.steps,
-        )
-        measured = steady.measure(
-            seen,
-            warmup=case.suite.measure.warmup,
-            peak_flops=self.system.peak_flops,
-            memory_total_gib=self.system.memory_gib,
-            tokens_per_step_per_gpu=case.batch.tokens_per_step / case.gpus,
-        )
-        # What the reader doubted is said with the verdict: a log of other settings, event files that disagree.
-        doubts = tuple(dict.fromkeys((*seen.warnings, *measured.warnings)))
-        measured = dataclasses.replace(measured, warnings=doubts)
-        return Sample(spec.argv, folder, seen, measured, result, started)
 
     def _record(  # noqa: PLR0913 - what a record is made of
         self,
@@ -384,12 +378,13 @@ class Campaign:
         if record is None or case.expect is not Outcome.COMPLETED:
             return None
         samples: Sequence[Mapping[str, Any]] = record.get("samples") or ()
+        taken = measured(samples)
         whole = (
             record.get("decision") not in (None, Decision.SKIPPED)
             and record.get("fingerprint") == as_plain(fingerprint)
             and record.get("finished", 0.0) >= time.time() - self.settings.evidence_max_age
-            and len(samples) >= self._repeats(case)
-            and all(sample.get("outcome") == Outcome.COMPLETED and "measurement" in sample for sample in samples)
+            and len(taken) >= self._repeats(case)
+            and all(sample.get("outcome") == Outcome.COMPLETED and "measurement" in sample for sample in taken)
         )
         return samples if whole else None
 
@@ -403,23 +398,10 @@ class Campaign:
                 return found
         return None
 
-    def _probe(self, case: Case) -> software.Software:
-        python = _python(case.suite)
-        if python not in self._software:
-            self._software[python] = software.probe(python, {**self._environment, **dict(case.suite.trainer.env)})
-        return self._software[python]
-
     def _ladder(self, suite: Suite) -> Ladder:
         if suite.name not in self._ladders:
             self._ladders[suite.name] = Ladder(suite)
         return self._ladders[suite.name]
-
-    def spoken(self, suite: Suite) -> dialect.Dialect:
-        """How the suite's torchtitan is spoken to."""
-        key = (suite.trainer.dialect, suite.path)
-        if key not in self._dialects:
-            self._dialects[key] = dialect.load_dialect(suite.trainer.dialect, relative_to=suite.path.parent)
-        return self._dialects[key]
 
     def _baseline_path(self, suite: Suite) -> Path:
         return self.settings.baselines / self.system.name / f"{suite.name}.yaml"
@@ -436,8 +418,13 @@ def _evidence_command(parents: Sequence[Case], gpus: int) -> str:
     return f"pytest suites/ --gpus {gpus}{chosen}"
 
 
-def _python(suite: Suite) -> str:
-    return suite.trainer.python or sys.executable
+def measured(samples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of a case's launches that count: not those that the machine took away, which were made again."""
+    return [sample for sample in samples if sample.get("outcome") not in _TRIED_AGAIN]
+
+
+def _once(order: Order) -> Generator[Order, Sample, Sample]:
+    return (yield order)
 
 
 def _measurement(sample: Mapping[str, Any]) -> Measurement:

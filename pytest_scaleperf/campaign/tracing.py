@@ -14,8 +14,9 @@ from typing import Any
 
 from pytest_scaleperf import baseline as baselines
 from pytest_scaleperf import records
-from pytest_scaleperf.campaign.core import Campaign, CaseRun, Sample
-from pytest_scaleperf.campaign.trace_verdict import Found, TraceVerdict, combined, crept, judge
+from pytest_scaleperf.campaign.core import Campaign, CaseRun
+from pytest_scaleperf.campaign.launching import Sample
+from pytest_scaleperf.campaign.trace_verdict import Found, TraceVerdict, combined, crept, judge, title
 from pytest_scaleperf.model import (
     Case,
     Decision,
@@ -31,7 +32,8 @@ from pytest_scaleperf.model import (
 )
 from pytest_scaleperf.titan import command
 from pytest_scaleperf.trace.analyse import analyse
-from pytest_scaleperf.trace.diff import describe_difference, difference
+from pytest_scaleperf.trace.diff import describe_difference, difference, explained
+from pytest_scaleperf.trace.export import collectives_data, phase_means, step_mean
 from pytest_scaleperf.trace.measures import counts, metrics
 from pytest_scaleperf.trace.result import TraceReport
 from pytest_scaleperf.trace.rules import Rules
@@ -165,10 +167,10 @@ class Tracer:
             "notes": verdict.notes,
             "tolerance": tolerance,
             "baseline": None if stored is None else stored.where,
-            "shares": [as_plain(share) for share in verdict.shares],
+            "shares": [{**as_plain(share), "title": title(share.name)} for share in verdict.shares],
         }
         if whole.decision is Decision.REGRESSION and traced.report is not None:
-            kept["difference"] = self._difference(case, traced.report)
+            kept |= self._difference(case, traced.report)
         return replace(run, verdict=whole, trace=kept, replayed=run.replayed and traced.report is None)
 
     def _recorded(
@@ -202,17 +204,21 @@ class Tracer:
         text = f"recorded, not judged: baseline written to {path}; run again without --record-baselines"
         return replace(verdict, decision=Decision.RECORDED, reason=text)
 
-    def _difference(self, case: Case, report: TraceReport) -> list[str]:
-        """What explains the step's difference from the newest earlier trace of the case that passed."""
+    def _difference(self, case: Case, report: TraceReport) -> dict[str, Any]:
+        """What explains the step's difference from the newest earlier trace of the case that passed.
+
+        As lines of text, and as numbers for the reports.
+        """
         before = self._earlier(case)
         if before is None:
-            return []
+            return {}
         where, files = before
         try:
             found = difference(analyse(files, _rules(case.suite), expected_ranks=case.gpus), report)
         except TraceError as error:
-            return [f"the earlier trace cannot be compared with: {error}"]
-        return [f"against the trace of {where}", *describe_difference(found, _TOP)]
+            return {"difference": [f"the earlier trace cannot be compared with: {error}"]}
+        told = [f"against the trace of {where}", *describe_difference(found, _TOP)]
+        return {"difference": told, "explained": explained(found, where, _TOP)}
 
     def _earlier(self, case: Case) -> tuple[str, list[Path]] | None:
         """Record and files of the newest trace of the case that passed and still lies in the run directory."""
@@ -307,5 +313,9 @@ def _kept(sample: Sample, report: TraceReport, found: Found, fingerprint: Finger
         "picture": str(files[0].parent / PICTURE),
         "fingerprint": as_plain(fingerprint),
         "words": describe(report),
+        "rank": report.slowest.rank,
+        "step": {"title": "step", **step_mean(report.slowest)},
+        "phases": [{"title": phase.words, **parts} for phase, parts in phase_means(report.slowest)],
+        "collectives": collectives_data(report),
         **as_plain(found),
     }

@@ -1,14 +1,12 @@
-"""Waiting for one job: live progress from its log, and the three limits that end it."""
+"""Watching one job: live progress from its log, and the limits that end it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_scaleperf.launch.protocol import Job
-from pytest_scaleperf.model import Case, JobResult, Limits, Progress, StopReason
+from pytest_scaleperf.model import Case, Limits, Progress, StopReason
 from pytest_scaleperf.titan.console import Tail
 
 TICK_SECONDS = 0.5
@@ -16,58 +14,66 @@ TICK_SECONDS = 0.5
 
 
 @dataclass(slots=True)
-class _Clock:
-    """What the log has said so far, and when it last said something new."""
+class Watch:
+    """What a job's log has said so far, and when it last said something new. Times are of the monotonic clock.
 
-    started: float
-    first_step_at: float | None = None
-    first_step: int | None = None
-    step: int | None = None
-    changed: float = 0.0
+    A limit counts from when the job runs: the time that a scheduler has it queued is none of the case's.
+    """
 
-    def see(self, step: int | None, now: float) -> None:
-        if step is None or step == self.step:
-            return
-        if self.first_step_at is None:
-            self.first_step_at, self.first_step = now, step
-        self.step, self.changed = step, now
+    case: Case
+    log: Path
+    started: float | None = None
+    _first_step_at: float | None = None
+    _first_step: int | None = None
+    _step: int | None = None
+    _changed: float = 0.0
+    _offset: int = 0
+    _tail: Tail = field(default_factory=Tail)
 
-    def overrun(self, limits: Limits, now: float) -> StopReason | None:
-        if now - self.started > limits.total:
-            return StopReason.TOTAL_LIMIT
-        if self.step is None:
-            return StopReason.STARTUP_LIMIT if now - self.started > limits.startup else None
-        return StopReason.NO_PROGRESS if now - self.changed > limits.no_progress else None
-
-    def left(self, steps: int, now: float) -> float | None:
-        if self.step is None or self.first_step is None or self.first_step_at is None or self.step <= self.first_step:
-            return None
-        return (now - self.first_step_at) / (self.step - self.first_step) * max(steps - self.step, 0)
-
-
-def watch(job: Job, case: Case, log: Path, progress: Callable[[Progress], None]) -> JobResult:
-    """Wait until the job ends by itself, or end it at a limit; progress is told by the log's steps."""
-    tail, clock, offset = Tail(), _Clock(started=time.monotonic()), 0
-    while True:
-        result = job.wait(TICK_SECONDS)
-        if result is not None:
-            return result
+    def look(self, *, runs: bool) -> StopReason | None:
+        """Read what is new in the log; a reason to end the job, where a limit was passed."""
         now = time.monotonic()
-        offset += _feed(tail, log, offset)
-        clock.see(tail.last_step, now)
-        reason = clock.overrun(case.suite.limits, now)
-        if reason is not None:
-            return job.stop(reason)
-        steps = case.suite.measure.steps
-        progress(Progress(case.id, clock.step, steps, tail.last_tps, now - clock.started, clock.left(steps, now)))
+        if self.started is None:
+            if not runs:
+                return None
+            self.started = now
+        self._feed()
+        self._see(self._tail.last_step, now)
+        return self._overrun(self.case.suite.limits, self.started, now)
 
+    def progress(self, beside: int = 0) -> Progress:
+        """Where the job is; ``beside`` others run at the same time."""
+        now, steps = time.monotonic(), self.case.suite.measure.steps
+        seconds = None if self.started is None else now - self.started
+        return Progress(self.case.id, self._step, steps, self._tail.last_tps, seconds, self._left(steps, now), beside)
 
-def _feed(tail: Tail, log: Path, offset: int) -> int:
-    try:
-        with log.open("rb") as file:
-            file.seek(offset)
-            data = file.read()
-    except FileNotFoundError:
-        return 0
-    tail.feed(data)
-    return len(data)
+    def _see(self, step: int | None, now: float) -> None:
+        if step is None or step == self._step:
+            return
+        if self._first_step_at is None:
+            self._first_step_at, self._first_step = now, step
+        self._step, self._changed = step, now
+
+    def _overrun(self, limits: Limits, started: float, now: float) -> StopReason | None:
+        if now - started > limits.total:
+            return StopReason.TOTAL_LIMIT
+        if self._step is None:
+            return StopReason.STARTUP_LIMIT if now - started > limits.startup else None
+        return StopReason.NO_PROGRESS if now - self._changed > limits.no_progress else None
+
+    def _left(self, steps: int, now: float) -> float | None:
+        if self._step is None or self._first_step is None or self._first_step_at is None:
+            return None
+        if self._step <= self._first_step:
+            return None
+        return (now - self._first_step_at) / (self._step - self._first_step) * max(steps - self._step, 0)
+
+    def _feed(self) -> None:
+        try:
+            with self.log.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        self._offset += len(data)
+        self._tail.feed(data)

@@ -104,11 +104,17 @@ def _refuse_marks(item: pytest.Item) -> None:
         raise pytest.UsageError(f"{item.nodeid}: {_RERUNS_REFUSED}")
 
 
-def _gpus_of(item: pytest.Item) -> int:
-    """GPU count of an item's case; 0 where it has none."""
+def _case_of(item: pytest.Item) -> Case | None:
+    """An item's case, where it has one."""
     callspec = getattr(item, "callspec", None)
     param = None if callspec is None else callspec.params.get("scaleperf")
-    return param.gpus if isinstance(param, Case) else 0
+    return param if isinstance(param, Case) else None
+
+
+def _gpus_of(item: pytest.Item) -> int:
+    """GPU count of an item's case; 0 where it has none."""
+    case = _case_of(item)
+    return 0 if case is None else case.gpus
 
 
 def _is_foreign(item: pytest.Item) -> bool:
@@ -122,7 +128,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Count what was selected."""
     state = session.config.stash[STATE]
     state.resume_collector()
-    state.cases = sum(1 for item in session.items if _gpus_of(item))
+    state.selected = [case for item in session.items if (case := _case_of(item)) is not None]
     state.pairs = sum(1 for item in session.items if scaling.gpus_of(item))
     state.foreign = sum(1 for item in session.items if _is_foreign(item))
 

@@ -27,7 +27,7 @@ class State:
         self.config = config
         self.settings = options.read(config)
         self.system: System | None = None
-        self.cases = 0
+        self.selected: list[Case] = []
         self.foreign = 0
         self.pairs = 0
         self.rows: list[Row] = []
@@ -41,6 +41,11 @@ class State:
         self.traces: list[str] = []
         self._signals: dict[int, Any] = {}
         self._collector_paused = False
+
+    @property
+    def cases(self) -> int:
+        """How many cases were selected."""
+        return len(self.selected)
 
     @property
     def measured(self) -> int:
@@ -64,7 +69,7 @@ class State:
             else:
                 folder = SessionFolder.resume(settings.run_dir, settings.resume)
             self.folder = folder.path
-            self._campaign = Campaign(settings, system, folder, LocalLauncher())
+            self._campaign = Campaign(settings, system, folder, LocalLauncher(), tuple(self.selected))
         return self._campaign
 
     def tracer(self, case: Case) -> Tracer | None:

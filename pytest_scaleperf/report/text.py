@@ -156,10 +156,13 @@ def gate_properties(case: Case, gate: Gate) -> Iterable[tuple[str, str]]:
 
 def progress_line(position: str, now: Progress) -> str:
     """Where a running case is, in one line; ``position`` is "case i of n"."""
-    at = "starting" if now.step is None else f"step {now.step}/{now.steps}"
+    began = "queued" if now.seconds is None else "starting"
+    at = began if now.step is None else f"step {now.step}/{now.steps}"
     speed = "" if now.tps is None else f", {now.tps:,.0f} tokens/s/GPU"
     remaining = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
-    return f"scaleperf: case {position}: {at}{speed}{remaining}: {now.case_id}"  # the id last: a narrow screen cuts it
+    beside = f", {now.beside} more run" if now.beside else ""
+    # The id last: a narrow screen cuts it.
+    return f"scaleperf: case {position}: {at}{speed}{remaining}{beside}: {now.case_id}"
 
 
 def _case_properties(case: Case) -> Iterable[tuple[str, str]]:
