@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pytest_scaleperf.model import AXES, ActivationCheckpoint, Batch, Layout, Outcome
+from pytest_scaleperf.suite.batches import Below, Family, locals_of
 from pytest_scaleperf.suite.layouts import LAYOUT_AXES, is_far, make_batch, make_layouts, unused
-from pytest_scaleperf.suite.schema import COUNTS, MODES, AxesPart, IncludePart, RungPart
+from pytest_scaleperf.suite.schema import (
+    COUNTS,
+    LOCAL_BATCHES,
+    MODES,
+    AxesPart,
+    FoundBatches,
+    IncludePart,
+    LayoutPart,
+    RungPart,
+)
 from pytest_scaleperf.yamlfile import Faults, Loc
 
 _DATA_PARALLEL = ("dp_shard", "dp_replicate")
@@ -16,13 +26,14 @@ _NEEDED = ("activation_checkpoint", "local_batch")
 
 
 class Configuration(NamedTuple):
-    """One case that has no id yet, and where in the file it comes from."""
+    """One case that has no id yet, and where in the file it comes from; ``found``: a candidate of that search."""
 
     loc: Loc
     layout: Layout
     activation_checkpoint: ActivationCheckpoint
     batch: Batch
     expect: Outcome
+    found: FoundBatches | None = None
 
 
 class _Point(NamedTuple):
@@ -35,32 +46,47 @@ class _Point(NamedTuple):
     sequence: int
 
 
-def expand(faults: Faults, part: RungPart, loc: Loc, sequence: int) -> list[Configuration]:
-    """Every configuration of the entry at ``loc``; what cannot be is added to ``faults``."""
-    found = [*_matrix(faults, part, loc, sequence), *_included(faults, part, loc, sequence)]
+def expand(faults: Faults, part: RungPart, loc: Loc, sequence: int, below: Below) -> list[Configuration]:
+    """Every configuration of the entry at ``loc``; what cannot be is added to ``faults``.
+
+    A local batch that is found and not given becomes all its candidates; ``below`` knows those around a peak.
+    """
+    found = [*_matrix(faults, part, loc, sequence, below), *_included(faults, part, loc, sequence)]
     if not found and faults.clean(loc):
         faults.add(loc, "at least one case", "an empty matrix")
     return found
 
 
-def _matrix(faults: Faults, part: RungPart, loc: Loc, sequence: int) -> list[Configuration]:
+def _matrix(faults: Faults, part: RungPart, loc: Loc, sequence: int, below: Below) -> list[Configuration]:
     if part.include and all(getattr(part, axis) is None for axis in (*_DATA_PARALLEL, *_NEEDED)):
         return []
     _check_complete(faults, part, loc)
     if part.dp_shard is None and part.dp_replicate is None:
         return []
     layouts = _layouts(faults, part, loc, part.gpus)
-    points = _excluded(faults, part, loc, _points(part, layouts, sequence))
+    points = _excluded(
+        faults, part, loc, _points(part, layouts, sequence, lambda family: locals_of(part, family, below))
+    )
     batches = _Batches()
+    searched = part.local_batch if isinstance(part.local_batch, FoundBatches) else None
     found = []
     for point in points:
         batch = batches.make(point)
-        if is_far(batch):
-            place = (part.local_batch or ()).index(point.local)
-            _add_far(faults, (*loc, "local_batch", place), point, batch)
-        else:
-            found.append(Configuration(loc, point.layout, point.mode, batch, part.expect))
+        if not is_far(batch):
+            found.append(Configuration(loc, point.layout, point.mode, batch, part.expect, searched))
+        elif (at := _place(part, point.local)) is not None:
+            _add_far(faults, (*loc, "local_batch", *at), point, batch)
     return found
+
+
+def _place(part: RungPart, local: int) -> Loc | None:
+    """Where the file names a batch, below ``local_batch``; None for a candidate that it does not name."""
+    batches = part.local_batch
+    if not isinstance(batches, FoundBatches):
+        return ((batches or []).index(local),)
+    return next(
+        (("search", key) for key, value in (batches.search or {}).items() if key != "step" and value == local), None
+    )
 
 
 def _check_complete(faults: Faults, part: RungPart, loc: Loc) -> None:
@@ -68,10 +94,10 @@ def _check_complete(faults: Faults, part: RungPart, loc: Loc) -> None:
         faults.add((*loc, "dp_shard"), f"this key or dp_replicate: {COUNTS}", "neither")
     for axis in _NEEDED:
         if getattr(part, axis) is None:
-            faults.add((*loc, axis), f"this key: {MODES if axis == _NEEDED[0] else COUNTS}", "no such key")
+            faults.add((*loc, axis), f"this key: {MODES if axis == _NEEDED[0] else LOCAL_BATCHES}", "no such key")
 
 
-def _layouts(faults: Faults, part: AxesPart, loc: Loc, gpus: int) -> list[Layout]:
+def _layouts(faults: Faults, part: LayoutPart, loc: Loc, gpus: int) -> list[Layout]:
     """The layouts of the axes; a value that is part of none cannot be meant."""
     degrees = {axis: getattr(part, axis) for axis in LAYOUT_AXES}
     layouts, dense = make_layouts(gpus, degrees), make_layouts(gpus, {**degrees, "ep": None})
@@ -89,17 +115,14 @@ def _layouts(faults: Faults, part: AxesPart, loc: Loc, gpus: int) -> list[Layout
     return layouts
 
 
-def _points(part: AxesPart, layouts: Sequence[Layout], sequence: int) -> Iterator[_Point]:
-    return itertools.starmap(
-        lambda layout, mode, target, length, local: _Point(layout, mode, local, target, length),
-        itertools.product(
-            layouts,
-            part.activation_checkpoint or (),
-            part.global_batch or (None,),
-            part.sequence or (sequence,),
-            part.local_batch or (),
-        ),
-    )
+def _points(
+    part: LayoutPart, layouts: Sequence[Layout], sequence: int, locals_: Callable[[Family], Sequence[int]]
+) -> Iterator[_Point]:
+    for layout, mode, target, length in itertools.product(
+        layouts, part.activation_checkpoint or (), part.global_batch or (None,), part.sequence or (sequence,)
+    ):
+        for local in locals_((layout, mode, length)):
+            yield _Point(layout, mode, local, target, length)
 
 
 def _excluded(faults: Faults, part: RungPart, loc: Loc, points: Iterator[_Point]) -> list[_Point]:
@@ -158,7 +181,7 @@ def _included(faults: Faults, part: RungPart, loc: Loc, sequence: int) -> Iterat
         layouts = _layouts(faults, one, at, part.gpus)
         if not layouts:
             continue
-        point = next(_points(one, layouts, sequence))
+        point = next(_points(one, layouts, sequence, lambda _, one=one: one.local_batch or ()))  # type: ignore[misc]
         batch = _Batches().make(point)
         if is_far(batch):
             _add_far(faults, (*at, "local_batch"), point, batch)
@@ -174,7 +197,10 @@ def _single_axes(faults: Faults, part: RungPart, include: IncludePart, at: Loc) 
     for axis in AXES:
         own, inherited = getattr(include, axis), getattr(part, axis)
         values = own if own is not None or (own_layout and axis in _DATA_PARALLEL) else inherited
-        if values is not None and len(values) > 1:
+        if isinstance(values, FoundBatches):
+            faults.add((*at, axis), "this key: the rung's is searched", "no such key")
+            complete = False
+        elif values is not None and len(values) > 1:
             found = _listed(values) if own is not None else f"none here and {_listed(values)} in the rung"
             faults.add((*at, axis), "one value", found)
             complete = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from pytest_scaleperf.model import (
     Case,
     Limits,
     Measure,
+    Outcome,
     Rehearse,
     Requirement,
     Rung,
@@ -20,11 +21,14 @@ from pytest_scaleperf.model import (
     Tracing,
     Trainer,
 )
+from pytest_scaleperf.suite.batches import Below, batches_below, check_found
 from pytest_scaleperf.suite.expand import Configuration, expand
+from pytest_scaleperf.suite.families import searches
 from pytest_scaleperf.suite.identity import base_id, distinct_ids
 from pytest_scaleperf.suite.ladder import Ladder
 from pytest_scaleperf.suite.layouts import LAYOUT_AXES
 from pytest_scaleperf.suite.schema import (
+    FoundBatches,
     LimitsPart,
     MeasurePart,
     RehearsePart,
@@ -197,11 +201,11 @@ def _levels(faults: Faults, sequence: int) -> list[_Level]:
     """Entries of the ladder by GPU count; an entry with a fault marks its level, so that others do not rely on it."""
     levels: dict[int, _Level] = {}
     entries = faults.document.data.get("ladder")
-    for place, raw in enumerate(entries if isinstance(entries, list) else ()):
+    for place, raw in _rising(entries if isinstance(entries, list) else ()):
         loc: Loc = ("ladder", place)
-        if not isinstance(raw, dict):
-            continue
         part = check_part(faults, RungPart, loc)
+        if part is not None:
+            check_found(faults, part, loc)
         if part is None or not faults.clean(loc):
             _check_rest(faults, raw, loc, sequence)
             if isinstance(gpus := raw.get("gpus"), int):
@@ -214,9 +218,36 @@ def _levels(faults: Faults, sequence: int) -> list[_Level]:
             faults.add((*loc, "requires"), f"the same as in the entry of {part.gpus} GPUs in line {line}")
         if part.scaling is not None:
             _set_scaling(faults, level, part.scaling, loc)
-        level.configurations += expand(faults, part, loc, sequence)
+        if _is_around(part) and (requires is None or not _is_sound(levels.get(requires.gpus))):
+            level.faulty = True  # what is wrong below is a fault already, or is one of the gates
+            continue
+        level.configurations += expand(faults, part, loc, sequence, _below(levels, requires))
         level.faulty = level.faulty or not faults.clean(loc)
     return list(levels.values())
+
+
+def _rising(entries: Sequence[object]) -> list[tuple[int, dict[str, Any]]]:
+    """Entries with their places, smaller rungs first: candidates around a peak depend on those below."""
+    parts = [(place, raw) for place, raw in enumerate(entries) if isinstance(raw, dict)]
+    return sorted(parts, key=lambda part: gpus if isinstance(gpus := part[1].get("gpus"), int) else 0)
+
+
+def _is_around(part: RungPart) -> bool:
+    return isinstance(part.local_batch, FoundBatches) and part.local_batch.around is not None
+
+
+def _is_sound(level: _Level | None) -> bool:
+    return level is not None and not level.faulty and bool(level.configurations)
+
+
+def _below(levels: Mapping[int, _Level], requires: Requirement | None) -> Below:
+    """What batches the cases of the required rung have that can pass."""
+    if requires is None or requires.gpus not in levels:
+        return lambda _: ()
+    able = (c for c in levels[requires.gpus].configurations if c.expect is Outcome.COMPLETED)
+    return batches_below(
+        (((c.layout, c.activation_checkpoint, c.batch.sequence), c.batch.local) for c in able), requires
+    )
 
 
 def _set_scaling(faults: Faults, level: _Level, part: ScalingPart, loc: Loc) -> None:
@@ -244,13 +275,15 @@ def _check_rest(faults: Faults, raw: dict[str, Any], loc: Loc, sequence: int) ->
     if unsound & {"gpus", "include", *LAYOUT_AXES}:
         return
     rest: dict[str, Any] = {key: raw[key] for key in RungPart.model_fields if key in raw and key not in unsound}
+    if isinstance(rest.get("local_batch"), dict):
+        unsound |= {"local_batch"}  # what it would find depends on other rungs
     stand_ins = {"activation_checkpoint": "none", "local_batch": 1}
     for key in unsound & stand_ins.keys():
         rest[key] = stand_ins[key]
         rest.pop("exclude", None)
     if "local_batch" in unsound:
         rest.pop("global_batch", None)
-    expand(faults, RungPart.model_validate(rest), loc, sequence)
+    expand(faults, RungPart.model_validate(rest), loc, sequence, lambda _: ())
 
 
 def _rung(faults: Faults, suite: Suite, level: _Level) -> Rung:
@@ -261,8 +294,8 @@ def _rung(faults: Faults, suite: Suite, level: _Level) -> Rung:
     if len(set(ids)) < len(ids):
         _add_duplicates(faults, found, ids)
     cases = (
-        Case(name, suite, level.gpus, c.layout, c.activation_checkpoint, c.batch, c.expect)
-        for name, c in zip(ids, found, strict=True)
+        Case(name, suite, level.gpus, c.layout, c.activation_checkpoint, c.batch, c.expect, search)
+        for name, c, search in zip(ids, found, searches(faults, prefix, found), strict=True)
     )
     return Rung(level.gpus, level.requires, tuple(cases), level.scaling)
 

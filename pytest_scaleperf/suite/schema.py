@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from pytest_scaleperf.model import AXES, FINGERPRINT_FIELDS, ActivationCheckpoint, Metric, Outcome
 from pytest_scaleperf.yamlfile.schema import FRACTION, Count, FileModel, Fraction, Name, Text, different, expected
@@ -18,6 +18,10 @@ _METRICS = f"a mapping from {', '.join(Metric)} to {FRACTION}"
 _AXES = f"a list of different names out of {', '.join(AXES)}"
 _FIELDS = f"a list of different names out of {', '.join(FINGERPRINT_FIELDS)}"
 _SECONDS = "a number of seconds, more than 0"
+_GRID = "a mapping with from, step and, where the grid is to end, to: whole numbers of at least 1"
+_OFFSETS = "a list of different whole numbers, such as [0, 4, 8]"
+_FOUND = "{search: {from: 2, step: 4}} or {around: peak, offsets: [0, 4, 8]}"
+LOCAL_BATCHES = f"{COUNTS}, or {_FOUND}"
 
 
 def _as_list(value: object) -> object:
@@ -52,6 +56,19 @@ def _pattern(value: str) -> str:
 
 def _as_mapping(value: object) -> object:
     return {"always": value} if isinstance(value, bool) else value
+
+
+def _grid(value: dict[str, int]) -> dict[str, int]:
+    if not {"from", "step"} <= value.keys():
+        raise expected(_GRID)
+    if value.get("to", value["from"] + value["step"]) < value["from"] + value["step"]:
+        raise expected(f"a grid of at least two batches: to at least {value['from'] + value['step']}")
+    return value
+
+
+def _form(value: object) -> str:
+    """Which form of a local batch is written; a tag in brackets is left out of the place of a fault."""
+    return "[found]" if isinstance(value, dict) else "[given]"
 
 
 def _env_value(value: object) -> str:
@@ -170,8 +187,32 @@ class RehearsePart(FileModel):
     executable: bool = Field(default=False, description="true or false")
 
 
-class AxesPart(FileModel):
-    """Values of the axes; a single value is a list of one. Left out is None."""
+class FoundBatches(FileModel):
+    """A local batch that is found and not given: on a grid of its own, or around the peak of the rung below."""
+
+    search: Annotated[dict[Literal["from", "step", "to"], Count], AfterValidator(_grid)] | None = Field(
+        default=None, description=_GRID
+    )
+    around: Literal["peak"] | None = Field(default=None, description="the word peak")
+    offsets: Annotated[list[int], different, Field(min_length=1)] | None = Field(default=None, description=_OFFSETS)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        grid, near = self.search is not None, self.around is not None and self.offsets is not None
+        if grid == near or (grid and (self.around is not None or self.offsets is not None)):
+            raise expected(_FOUND)
+        return self
+
+
+LocalBatches = Annotated[
+    Annotated[list[Count], BeforeValidator(_as_list), different, Field(min_length=1), Tag("[given]")]
+    | Annotated[FoundBatches, Tag("[found]")],
+    Discriminator(_form),
+]
+
+
+class LayoutPart(FileModel):
+    """Values of the axes that every entry has; a single value is a list of one. Left out is None."""
 
     dp_shard: Counts = Field(default=None, description=COUNTS)
     dp_replicate: Counts = Field(default=None, description=COUNTS)
@@ -180,9 +221,14 @@ class AxesPart(FileModel):
     pp: Counts = Field(default=None, description=COUNTS)
     ep: Counts = Field(default=None, description=COUNTS)
     activation_checkpoint: Modes = Field(default=None, description=MODES)
-    local_batch: Counts = Field(default=None, description=COUNTS)
     global_batch: Counts = Field(default=None, description=COUNTS)
     sequence: Counts = Field(default=None, description=COUNTS)
+
+
+class AxesPart(LayoutPart):
+    """Values of all axes, each given."""
+
+    local_batch: Counts = Field(default=None, description=COUNTS)
 
 
 class IncludePart(AxesPart):
@@ -191,9 +237,10 @@ class IncludePart(AxesPart):
     expect: Expect | None = Field(default=None, description=_OUTCOMES)
 
 
-class RungPart(AxesPart):
+class RungPart(LayoutPart):
     """One entry of the ladder."""
 
+    local_batch: LocalBatches | None = Field(default=None, description=LOCAL_BATCHES)
     gpus: Count = Field(description="a whole number of GPUs, at least 1")
     requires: RequiresPart | None = Field(default=None, description="a mapping with gpus and same")
     scaling: ScalingPart | None = Field(default=None, description="a mapping with tolerance")

@@ -141,8 +141,12 @@ def _add(faults: Faults, model: type[pydantic.BaseModel], base: Loc, error: Erro
         faults.add(loc, form, faults.document.found(loc) + _hint(error, faults.document.text(loc)))
 
 
+_NO_PLACE = frozenset({"[key]", "[given]", "[found]"})
+"""What pydantic puts into a place that is not in the document: its word for a key, and the tags of a field's forms."""
+
+
 def _plain(loc: Loc) -> Loc:
-    return tuple(step for step in loc if step != "[key]")
+    return tuple(step for step in loc if step not in _NO_PLACE)
 
 
 def _form(error: ErrorDetails, fields: list[FieldInfo]) -> str:
