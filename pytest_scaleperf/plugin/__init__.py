@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pytest_scaleperf.model import Case, ScalePerfError, Suite, SuiteError, System
-from pytest_scaleperf.plugin import options, scaling
+from pytest_scaleperf.plugin import options, rehearsing, scaling
 from pytest_scaleperf.plugin.case import CALL, Regression, ScalePerf, scaleperf
 from pytest_scaleperf.plugin.scaling import ScalePerfScaling, scaleperf_scaling
 from pytest_scaleperf.plugin.state import STATE, State
-from pytest_scaleperf.report import text
+from pytest_scaleperf.report import rehearsed_text, text
 
 __all__ = ["Regression", "ScalePerf", "ScalePerfScaling", "scaleperf", "scaleperf_scaling"]
 
@@ -138,6 +138,8 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     state = config.stash[STATE]
     if not state.cases or state.system is None:
         return []
+    if state.settings.rehearse:
+        return rehearsed_text.header(state.system, state.selected)
     lines = text.header(state.system, state.settings.gpus, state.cases)
     if config.getoption("trace", False):
         lines.append("scaleperf: --trace is pytest's own debugger; to trace the cases' steps, say --with-trace")
@@ -150,7 +152,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     state = session.config.stash[STATE]
     if not state.cases or session.config.option.collectonly:
         return
-    if state.settings.gpus is None:
+    if state.settings.rehearse:
+        rehearsing.refuse_options(session.config)
+    elif state.settings.gpus is None:
         raise pytest.UsageError("say how many GPUs this session has: --gpus N (larger rungs are skipped)")
     if session.config.option.setuponly:
         raise pytest.UsageError("--setup-only would launch cases and judge none; to see them, say --collect-only")
@@ -184,10 +188,12 @@ def _is_verdict(call: pytest.CallInfo[None]) -> bool:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """End what still runs; a session of cases that measured nothing at all is not green."""
     state = session.config.stash[STATE]
+    ended = rehearsing.close(session.config)
     state.close()
     measured = state.measured if state.cases else scaling.compared(session.config)
+    measured = rehearsing.known(session.config) if state.settings.rehearse else measured
     hollow = (state.cases or state.pairs or state.foreign) and not measured and not session.config.option.collectonly
-    if exitstatus == pytest.ExitCode.OK and state.problem is not None:
+    if exitstatus == pytest.ExitCode.OK and (state.problem is not None or not ended):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     elif exitstatus == pytest.ExitCode.OK and hollow:
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
@@ -195,6 +201,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The last way out."""
+    rehearsing.close(config)
     state = config.stash.get(STATE, None)
     if state is not None:
         state.close()
@@ -203,14 +210,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The table of verdicts, and where everything is."""
     state = config.stash[STATE]
-    efficiencies = scaling.summary(config)
+    efficiencies = scaling.summary(config) + rehearsing.summary(config)
     if not state.rows and not efficiencies:
         return
     terminalreporter.section("scaleperf")
     table = text.table(state.rows, verbose=config.get_verbosity() > 0) if state.rows else []
     for line in (*table, *efficiencies, *state.traces):
         terminalreporter.write_line(line)
-    if state.folder is not None:
+    if state.folder is not None and not state.settings.rehearse:
         terminalreporter.write_line(f"records, logs and scripts: {state.folder}")
     if state.replayed:
         terminalreporter.write_line(
@@ -218,5 +225,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         )
     if state.problem is not None:
         terminalreporter.write_line(f"at the end of the session: {state.problem}")
-    if state.cases and not state.measured:
+    if state.cases and not state.measured and not state.settings.rehearse:
         terminalreporter.write_line("NOTHING WAS MEASURED: every case was skipped or stopped before its launch")

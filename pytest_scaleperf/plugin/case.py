@@ -18,7 +18,7 @@ from pytest_scaleperf.model import (
     Suite,
     Verdict,
 )
-from pytest_scaleperf.plugin import rounds
+from pytest_scaleperf.plugin import rehearsing, rounds
 from pytest_scaleperf.plugin.live import LiveLine
 from pytest_scaleperf.plugin.state import STATE, State
 from pytest_scaleperf.report import text, traced
@@ -70,13 +70,15 @@ class ScalePerf:
 
 
 @pytest.fixture
-def scaleperf(request: pytest.FixtureRequest) -> Iterator[ScalePerf]:
+def scaleperf(request: pytest.FixtureRequest) -> Iterator[ScalePerf | rehearsing.ScalePerfRehearsal]:
     """One case of a suite, launched and observed; ``check()`` turns its verdict into pass or fail."""
     state = request.config.stash[STATE]
     case = request.param
     if isinstance(case, Suite):
         here = "unknown" if state.system is None else state.system.name
         pytest.skip(f"suite {case.name} is for system {case.system}, this is {here}; say --system {case.system}")
+    if state.settings.rehearse:
+        return (yield from rehearsing.given(request, state, case, Regression, CALL))
     given, problem = None, ""
     try:
         given = _launch(request, state, case)

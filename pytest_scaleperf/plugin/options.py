@@ -35,6 +35,11 @@ def add(parser: pytest.Parser) -> None:
         help="trace every selected case that passes, in a run of its own, and judge what its step's time went to",
     )
     group.addoption(
+        "--rehearse",
+        action="store_true",
+        help="launch no case: rehearse each selected one, of every rung, by one process on one device; needs no --gpus",
+    )
+    group.addoption(
         "--evidence-max-age",
         type=_hours,
         default=DEFAULT_EVIDENCE_HOURS,
@@ -68,6 +73,7 @@ def read(config: pytest.Config) -> Settings:
         resume=config.getoption("resume"),
         repeats=config.getoption("repeats"),
         trace=config.getoption("with_trace"),
+        rehearse=config.getoption("rehearse"),
     )
 
 

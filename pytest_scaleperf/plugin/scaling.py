@@ -57,6 +57,8 @@ def scaleperf_scaling(request: pytest.FixtureRequest) -> Iterator[ScalePerfScali
     from pytest_scaleperf.campaign.scaling import ScalingJudge  # noqa: PLC0415 - only a running session needs it
 
     pair, state = request.param, request.config.stash[STATE]
+    if state.settings.rehearse:
+        pytest.skip("a rehearsal compares no speeds")
     if isinstance(pair, Suite):
         pytest.skip(_no_pairs(pair, state.system))
     try:
