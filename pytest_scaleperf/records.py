@@ -22,6 +22,8 @@ _SESSIONS = "sessions"
 _RECORDS = "records"
 SCALING = "scaling"
 """Folder of a session's scaling tests, beside that of the cases' records."""
+REHEARSALS = "rehearsals"
+"""Folder of a session's rehearsals: no evidence that a real case passed, so they lie apart."""
 
 
 class Syncer:
@@ -147,6 +149,15 @@ class SessionFolder:
         """The newest record of a case in this session, or None."""
         return _latest(self.path / _RECORDS, case_id)
 
+    def write_rehearsal(self, case_id: str, record: Mapping[str, Any]) -> Path:
+        """Write what a rehearsal of a case showed under a new name, beside the records."""
+        folder = self.path / REHEARSALS
+        folder.mkdir(exist_ok=True)
+        path = next(path for path in _names(folder, case_id) if not path.exists())
+        write_json(path, {"schema": SCHEMA, "session": self.id, "case": case_id, **record})
+        self._syncer.add(path)
+        return path
+
     def close(self) -> None:
         """Wait for the disk, and give the session's lock back."""
         self._syncer.close()
@@ -189,6 +200,16 @@ def earlier(run_dir: Path, case_id: str) -> Iterator[tuple[Evidence, Mapping[str
             yield found, record
 
 
+def rehearsals(run_dir: Path, case_id: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every readable rehearsal of a case with its path, newest first: of each session the last."""
+    for name in reversed(session_names(run_dir)):
+        folder = run_dir / _SESSIONS / name / REHEARSALS
+        found = _newest(folder, case_id)
+        record = None if found is None else _read(found)
+        if record is not None:
+            yield str(found), record
+
+
 def _evidence_of(case_id: str, record: Mapping[str, Any], where: str) -> Evidence | None:
     try:
         return Evidence(
@@ -210,13 +231,20 @@ def _names(folder: Path, case_id: str) -> Iterator[Path]:
 
 
 def _latest(folder: Path, case_id: str) -> Mapping[str, Any] | None:
+    newest = _newest(folder, case_id)
+    return None if newest is None else _read(newest)
+
+
+def _newest(folder: Path, case_id: str) -> Path | None:
     newest = None
     for path in takewhile(Path.exists, _names(folder, case_id)):
         newest = path
-    if newest is None:
-        return None
+    return newest
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
     try:
-        record = json.loads(newest.read_bytes())
+        record = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) and record.get("schema") == SCHEMA else None

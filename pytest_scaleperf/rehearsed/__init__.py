@@ -15,6 +15,8 @@ from pytest_scaleperf.rehearsed.judge import (
     judge_rank,
     not_rehearsable,
     ranks_of,
+    room_of,
+    with_baseline,
 )
 from pytest_scaleperf.rehearsed.stored import as_record, from_record
 from pytest_scaleperf.rehearsed.tax import Attribution, Cause, Speeds, attribute, communication_tax
@@ -39,4 +41,6 @@ __all__ = [
     "not_rehearsable",
     "ranks_of",
     "rehearsal_gate",
+    "room_of",
+    "with_baseline",
 ]

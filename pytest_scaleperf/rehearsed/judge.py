@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_scaleperf.model import Case, Failure, Measurement, Metric, Observation, Outcome
+from pytest_scaleperf.model import Case, Failure, Measurement, Metric, Observation, Outcome, System
 from pytest_scaleperf.rehearsed.words import Fit, RankRehearsal, Rehearsal, WithBaseline
 
 DEFAULT_RESERVE_GIB = 2.0
@@ -45,6 +45,13 @@ class Room:
         if self.total_gib is None or self.on_cpu:
             return None
         return max(0.0, 1.0 - self.reserve_gib / self.total_gib)
+
+
+def room_of(case: Case, system: System) -> Room:
+    """The memory that the case has on its system."""
+    told = case.suite.rehearse.reserve_gib
+    reserve = DEFAULT_RESERVE_GIB if told is None else told
+    return Room(system.memory_gib, reserve, on_cpu=system.device == "cpu")
 
 
 def ranks_of(case: Case) -> tuple[int, ...]:
@@ -98,9 +105,14 @@ def judge_rank(rank: int, seen: Observation, measured: Measurement, room: Room) 
         mfu=values.get(Metric.MFU),
         requested_gib=None if failure is None else failure.requested_gib,
         device_gib=_device_gib(seen, failure),
-        # Few steps on purpose: that they are too few for a verdict is no news.
-        notes=tuple(w for w in measured.warnings if w != measured.unsteady and "numbers are not judged" not in w),
+        notes=tuple(warning for warning in measured.warnings if not _is_no_news(warning, measured)),
     )
+
+
+def _is_no_news(warning: str, measured: Measurement) -> bool:
+    """Few steps are meant, a run that failed is the verdict itself, and torchtitan's own MFU is not used."""
+    own = ("numbers are not judged", "torchtitan did not know this GPU")
+    return warning == measured.unsteady or any(text in warning for text in own)
 
 
 def _fit(seen: Observation, measured: Measurement, margin: float | None, room: Room) -> tuple[Fit, str]:
