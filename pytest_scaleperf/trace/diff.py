@@ -33,6 +33,11 @@ class Item:
     own: tuple[Fraction, Fraction]
 
     @property
+    def title(self) -> str:
+        """Its name, with what it does in front where that is no computing."""
+        return self.name if self.kind in ("compute", "idle") else f"{self.label}: {self.name}"
+
+    @property
     def change(self) -> Fraction:
         """What this adds to the step, in nanoseconds."""
         return self.own[1] - self.own[0]
@@ -113,13 +118,12 @@ def describe_difference(found: Difference, top: int = _TOP) -> list[str]:
         "",
         f"{'what':58} {'phase':14} {'count':>13} {'busy ms':>17} {'adds ms':>9}",
     ]
-    for item in found.items[:top]:
-        name = item.name if item.kind in ("compute", "idle") else f"{item.label}: {item.name}"
-        lines.append(
-            f"{name[:58]:58} {item.phase.words if item.phase else '':14} "
-            f"{_pair(item.count, 1, '.0f'):>13} {_pair(item.busy, _NS_PER_MS, '.2f'):>17} "
-            f"{float(item.change) / _NS_PER_MS:+9.3f}"
-        )
+    lines.extend(
+        f"{item.title[:58]:58} {item.phase.words if item.phase else '':14} "
+        f"{_pair(item.count, 1, '.0f'):>13} {_pair(item.busy, _NS_PER_MS, '.2f'):>17} "
+        f"{float(item.change) / _NS_PER_MS:+9.3f}"
+        for item in found.items[:top]
+    )
     if rest := found.items[top:]:
         change = sum((item.change for item in rest), Fraction(0))
         lines.append(f"{f'{len(rest)} others':58} {'':14} {'':13} {'':17} {float(change) / _NS_PER_MS:+9.3f}")
@@ -150,5 +154,27 @@ def difference_data(found: Difference) -> dict[str, Any]:
             }
             for item in found.items
         ],
+        "notes": list(found.notes),
+    }
+
+
+def explained(found: Difference, against: str, top: int = _TOP) -> dict[str, Any]:
+    """The same for a report: the largest items, and the others summed, which add up; times in nanoseconds."""
+    rest = found.items[top:]
+    return {
+        "against": against,
+        "step": [float(value) for value in found.step],
+        "change": float(found.change),
+        "parts": [
+            {
+                "title": printable(item.title),
+                "phase": item.phase.words if item.phase else "",
+                "count": [float(value) for value in item.count],
+                "busy": [float(value) for value in item.busy],
+                "change": float(item.change),
+            }
+            for item in found.items[:top]
+        ],
+        "others": {"count": len(rest), "change": float(sum((item.change for item in rest), Fraction(0)))},
         "notes": list(found.notes),
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_scaleperf.trace.measures import counts, metrics
 from pytest_scaleperf.trace.result import RankReport, Split, StepReport, TraceReport
+from pytest_scaleperf.trace.rules import Phase
 
 SCHEMA = 1
 
@@ -25,26 +26,48 @@ def to_data(report: TraceReport) -> dict[str, Any]:
         "world_size": report.ranks[0].world_size,
         "metrics": metrics(report),
         "counts": counts(report),
-        "collectives": [
-            {
-                "op": each.op,
-                "group": each.group,
-                "group_size": each.size,
-                "calls_per_step": list(each.counts),
-                "bytes_per_step": list(each.bytes),
-                "time_per_step": each.time,
-                "bus_bandwidth_gb_s": each.bandwidth,
-                "skew": None if each.skew is None else {"median": each.skew[0], "largest": each.skew[1]},
-                "exposed_per_step": each.exposed,
-                "marks": list(each.marks),
-            }
-            for each in report.collectives
-        ],
+        "collectives": collectives_data(report),
         "all_reduce_repeated": repeated
         and {"backward_passes": repeated.backwards, "bytes": repeated.bytes, "saving": repeated.saving},
         "notes": list(report.notes),
         "ranks": [_rank(rank) for rank in report.ranks],
     }
+
+
+def step_mean(rank: RankReport) -> dict[str, float]:
+    """What one rank's step went to: the mean over its measured steps, in nanoseconds."""
+    splits = [_split(step.split) for step in rank.measured]
+    return {name: sum(split[name] for split in splits) / len(splits) for name in splits[0]}
+
+
+def phase_means(rank: RankReport) -> list[tuple[Phase, dict[str, float]]]:
+    """What one rank's phases went to, in order: means over its measured steps, in nanoseconds."""
+    steps = rank.measured
+    found = []
+    for phase in Phase:
+        parts = [_split(part.split) for step in steps if (part := step.phase(phase))]
+        if parts:
+            found.append((phase, {name: sum(part[name] for part in parts) / len(steps) for name in parts[0]}))
+    return found
+
+
+def collectives_data(report: TraceReport) -> list[dict[str, Any]]:
+    """Each collective's counts, bytes, times, bandwidth and skew."""
+    return [
+        {
+            "op": each.op,
+            "group": each.group,
+            "group_size": each.size,
+            "calls_per_step": list(each.counts),
+            "bytes_per_step": list(each.bytes),
+            "time_per_step": each.time,
+            "bus_bandwidth_gb_s": each.bandwidth,
+            "skew": None if each.skew is None else {"median": each.skew[0], "largest": each.skew[1]},
+            "exposed_per_step": each.exposed,
+            "marks": list(each.marks),
+        }
+        for each in report.collectives
+    ]
 
 
 def _rank(rank: RankReport) -> dict[str, Any]:

@@ -197,6 +197,11 @@ class TraceReport:
         }
         return tuple(phase for phase in PHASES if phase in found)
 
+    @property
+    def slowest(self) -> RankReport:
+        """The rank whose steps last longest."""
+        return max(self.ranks, key=lambda rank: rank.median(lambda step: step.split.total))
+
     def worst(self, value: Callable[[StepReport], float]) -> float:
         """Largest over ranks of the median over measured steps: a step is as slow as its slowest rank."""
         return max(rank.median(value) for rank in self.ranks)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_scaleperf.trace.cpu import CPU_NOTE
+from pytest_scaleperf.trace.export import phase_means
 from pytest_scaleperf.trace.names import printable
 from pytest_scaleperf.trace.phases import ANNOTATIONS, LAUNCHES
 from pytest_scaleperf.trace.result import CollectiveReport, PhaseSplit, RankReport, StepReport, TraceReport
@@ -32,7 +33,7 @@ DEFAULT = Tolerances()
 
 def describe(report: TraceReport, tolerances: Tolerances = DEFAULT) -> list[str]:
     """The report as lines of plain text."""
-    slowest = max(report.ranks, key=lambda rank: rank.median(lambda step: step.split.total))
+    slowest = report.slowest
     lines = [
         *_heading(report),
         "",
@@ -155,19 +156,14 @@ def _advice(report: TraceReport) -> list[str]:
 
 def _table(rank: RankReport) -> list[str]:
     """One rank's split by phase, means over the measured steps."""
-    steps = rank.measured
-    phases = [phase for phase in Phase if any(step.phase(phase) for step in steps)]
-    if not phases:
+    means = phase_means(rank)
+    if not means:
         return []
     lines = [
         f"{f'rank {rank.rank}, ms a step':22} {'compute':>10} {'exposed':>10} {'copies':>10} {'idle':>10} {'sum':>10}"
     ]
-    for phase in phases:
-        parts = [part.split for step in steps if (part := step.phase(phase))]
-        values = [
-            sum(getattr(part, field) for part in parts) / len(steps) / 1e6
-            for field in ("compute", "exposed_communication", "exposed_copy", "idle", "total")
-        ]
+    for phase, parts in means:
+        values = [value / 1e6 for value in (*parts.values(), sum(parts.values()))]
         lines.append(f"{phase.words:22} " + " ".join(f"{value:10.2f}" for value in values))
     return lines
 
