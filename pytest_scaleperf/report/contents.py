@@ -21,6 +21,7 @@ from pytest_scaleperf.model import (
     Outcome,
     StopReason,
 )
+from pytest_scaleperf.report.traces import Trace
 
 TITLE = "scaleperf"
 SECONDS_PER_HOUR = 3600.0
@@ -87,9 +88,9 @@ class Entry:
     """One finished case as one record (or, where there is none, one JUnit file) tells it.
 
     ``memory_pct`` is the peak reserved share of the device and ``alloc_retries`` the retries in the window, over
-    all launches: median and highest. ``gpu_seconds`` is GPUs x seconds of every launch. ``launches`` is empty where
-    only a JUnit file tells of it; ``times`` counts them all the same. ``attempt`` is the test in a JUnit file that
-    tells of the same event.
+    all launches: median and highest. ``gpu_seconds`` is GPUs x seconds of every launch, the traced one too.
+    ``launches`` is empty where only a JUnit file tells of it; ``times`` counts them all the same. ``attempt`` is the
+    test in a JUnit file that tells of the same event.
     """
 
     system: str
@@ -115,6 +116,7 @@ class Entry:
     fingerprint: Fingerprint | None = None
     launches: tuple[Launch, ...] = ()
     attempt: Attempt | None = None
+    trace: Trace | None = None
 
     def metric(self, metric: Metric) -> MetricVerdict | None:
         """The judgement of one metric, or None where it was neither judged nor measured."""
@@ -199,9 +201,12 @@ class Side:
     tps: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """One scaling test: a rung's efficiency against a smaller one. ``change`` and ``tolerance`` are fractions."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingTold:
+    """One scaling test as its record tells it: a rung's efficiency against a smaller one.
+
+    ``change`` and ``tolerance`` are fractions.
+    """
 
     system: str
     suite: str
@@ -211,7 +216,6 @@ class Scaling:
     finished: float
     decision: Decision
     reason: str
-    where: str
     upper: Side | None = None
     lower: Side | None = None
     efficiency: float | None = None
@@ -219,6 +223,13 @@ class Scaling:
     tolerance: float | None = None
     change: float | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling(ScalingTold):
+    """The same with where it was found."""
+
+    where: str
 
     @property
     def is_red(self) -> bool:

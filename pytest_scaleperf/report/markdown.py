@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from pytest_scaleperf.model import Decision, Metric, MetricVerdict
-from pytest_scaleperf.report import views
+from pytest_scaleperf.report import trace_markdown, views
 from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Report
 from pytest_scaleperf.report.escape import code, markdown
 from pytest_scaleperf.report.numbers import change, counted, figure, hours, moment, percent
@@ -14,8 +14,8 @@ from pytest_scaleperf.report.numbers import change, counted, figure, hours, mome
 MOST_BYTES = 60_000
 """A comment of GitHub holds 65,536 characters; GitLab's holds more."""
 
-_HEAD, _CHANGED, _LADDER, _SCALINGS, _NOT_RUN, _LOGS, _ALL = 4_000, 15_000, 7_000, 5_000, 6_000, 7_000, 7_000
-_NOTES, _SESSIONS = 3_000, 2_000
+_HEAD, _CHANGED, _LADDER, _SCALINGS, _NOT_RUN, _LOGS, _ALL = 4_000, 13_000, 6_000, 5_000, 5_000, 6_000, 6_000
+_NOTES, _SESSIONS, _TRACES, _DIFFERENCES = 2_500, 1_500, 2_500, 5_000
 _REASON = 160
 _LONG_REASON = 400
 _NAMES = 6
@@ -29,6 +29,7 @@ def render(report: Report, title: str = TITLE) -> str:
         _levels(report),
         _ladder(report),
         _scalings(report),
+        _traces(report),
         _not_run(report),
         _notes(report),
         _logs(report),
@@ -135,6 +136,18 @@ def _scalings(report: Report) -> str:
         for s in sorted(report.scalings, key=lambda s: not s.is_red)
     ]
     return "### Scaling tests\n\n" + _table(titles, "llrrrrrl", rows, _SCALINGS)
+
+
+def _traces(report: Report) -> str:
+    lines = _fitting(trace_markdown.lines(report), _TRACES)
+    if not lines:
+        return ""
+
+    def table(titles: Sequence[str], sides: str, rows: Sequence[Sequence[str]]) -> str:
+        return _table(titles, sides, rows, _DIFFERENCES)
+
+    parts = _fitting(trace_markdown.differences(report, table), _DIFFERENCES, "… and {} more: see the HTML report.")
+    return "\n\n".join(["### Traces", "\n".join(lines), *parts])
 
 
 def memory(entry: Entry) -> str:

@@ -33,6 +33,12 @@ def percent(value: float) -> str:
     return f"{value:.1f}%"
 
 
+def points(value: float) -> str:
+    """A change in percentage points: ``-1.78``."""
+    text = f"{value:+.2f}"
+    return "+0.00" if text == "-0.00" else text
+
+
 def hours(seconds: float) -> str:
     """Seconds as hours, without the unit: ``1,536``, ``12.5``, ``0.021``."""
     value = seconds / _SECONDS_PER_HOUR
@@ -40,6 +46,20 @@ def hours(seconds: float) -> str:
         return "0"
     decimals = 0 if value >= 100 else 1 if value >= 10 else 3  # noqa: PLR2004 - more digits would say nothing
     return f"{value:,.{decimals}f}"
+
+
+def milliseconds(nanoseconds: float) -> str:
+    """A time of a trace, with its unit: ``155.4 ms``, ``0.034 ms``."""
+    value = nanoseconds / 1e6
+    return f"{value:,.1f} ms" if abs(value) >= 1 else f"{value:.2g} ms"
+
+
+def size(count: int) -> str:
+    """Bytes with a decimal unit, as bandwidths have: ``44.9 GB``."""
+    for unit, each in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= each:
+            return f"{count / each:.3g} {unit}"
+    return f"{count} B"
 
 
 def moment(seconds: float) -> str:

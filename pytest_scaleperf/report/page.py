@@ -6,17 +6,19 @@ import base64
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from pytest_scaleperf.model import FINGERPRINT_FIELDS, Decision, Metric
-from pytest_scaleperf.report import numbers, views
+from pytest_scaleperf.report import numbers, trace_view, views
 from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Launch, Report, Scaling
 from pytest_scaleperf.report.escape import lines
 from pytest_scaleperf.report.sparkline import colour, history, series
+from pytest_scaleperf.report.traces import Trace
 
 if TYPE_CHECKING:
     from pytest_scaleperf.report.pictures.album import Album
@@ -50,6 +52,7 @@ class Section:
     picture: Markup | None
     records: tuple[Entry, ...]
     older_records: int
+    trace: trace_view.TracePart | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,10 @@ def render(report: Report, album: Album, title: str = TITLE) -> str:
     script = _inside(environment, "page.js")
     cases, changed = (*report.cases, *report.older), views.changed(report)
     drawn = {(case.system, case.id) for case in (cases if len(cases) <= MOST_DRAWN else changed)}
+    traces = trace_view.parts(report)
     sections = [
-        _section(number, case, album, is_drawn=(case.system, case.id) in drawn) for number, case in enumerate(cases)
+        _section(number, case, album, traces, is_drawn=(case.system, case.id) in drawn)
+        for number, case in enumerate(cases)
     ]
     anchors = {(s.case.system, s.case.id): s.anchor for s in sections}
     text: str = environment.get_template("page.html.j2").render(
@@ -87,6 +92,7 @@ def render(report: Report, album: Album, title: str = TITLE) -> str:
         levels=views.levels(report),
         notes=views.notes(report),
         steps=views.ladder(report),
+        traced=trace_view.traced(report),
         suites=_suites(report, album),
         left_out=album.left_out,
         columns=views.COLUMNS,
@@ -109,6 +115,7 @@ def _environment() -> Any:  # noqa: ANN401 - jinja2 is imported where a page is 
         finalize=_shown,
     )
     environment.filters |= _filters()
+    environment.globals["trace_parts"] = trace_view.PARTS
     return environment
 
 
@@ -124,6 +131,7 @@ def _filters() -> dict[str, Callable[..., object]]:
         "figure": numbers.figure,
         "change": numbers.change,
         "percent": numbers.percent,
+        "points": numbers.points,
         "hours": numbers.hours,
         "moment": numbers.moment,
         "counted": numbers.counted,
@@ -132,6 +140,11 @@ def _filters() -> dict[str, Callable[..., object]]:
         "efficiency": views.efficiency,
         "configuration": views.configuration,
         "command": _command,
+        "milliseconds": numbers.milliseconds,
+        "amount": trace_view.amount,
+        "amount_of_bytes": lambda values: trace_view.amount(values, numbers.size),
+        "pair": trace_view.pair,
+        "again": _again,
         "colour": colour,
         "fingerprint": _fingerprint,
         "details": _details,
@@ -145,7 +158,9 @@ def _inside(environment: Any, name: str) -> str:  # noqa: ANN401 - as above
     return source.strip()
 
 
-def _section(number: int, case: CaseHistory, album: Album, *, is_drawn: bool) -> Section:
+def _section(
+    number: int, case: CaseHistory, album: Album, traces: Mapping[str, trace_view.TracePart], *, is_drawn: bool
+) -> Section:
     drawn = album.at("case", case.id)
     small = [(f"{m}, {m.unit}", history(case, m)) for m in _DRAWN] if is_drawn and not drawn else []
     records = sorted((*case.earlier, case.now), key=lambda entry: -entry.finished)
@@ -157,6 +172,7 @@ def _section(number: int, case: CaseHistory, album: Album, *, is_drawn: bool) ->
         picture=Markup(drawn[0].svg()) if drawn else None,  # noqa: S704 - matplotlib escapes its texts
         records=tuple(records[:_LISTED]),
         older_records=max(0, len(records) - _LISTED),
+        trace=traces.get(case.now.where),
     )
 
 
@@ -169,8 +185,10 @@ def _suites(report: Report, album: Album) -> list[SuitePart]:
     return found
 
 
-def _tone(entry: Entry | Scaling) -> str:
+def _tone(entry: Entry | Scaling | Decision) -> str:
     """Class of a verdict's mark."""
+    if isinstance(entry, Decision):
+        return _TONES.get(entry, "bad")
     if isinstance(entry, Scaling):
         return _TONES.get(entry.decision, "bad")
     return "bad" if entry.lacks_evidence or entry.is_contradicted else _TONES.get(entry.decision, "bad")
@@ -179,6 +197,11 @@ def _tone(entry: Entry | Scaling) -> str:
 def _command(launch: Launch) -> str:
     """The command as a shell would take it."""
     return shlex.join(launch.argv)
+
+
+def _again(trace: Trace) -> str:
+    """The command that reads a trace once more."""
+    return shlex.join(["scaleperf", "trace", str(PurePath(trace.files[0]).parent)])
 
 
 def _fingerprint(entry: Entry) -> list[tuple[str, str]]:

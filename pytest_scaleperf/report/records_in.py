@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,7 +19,8 @@ from pytest_scaleperf.model import (
     MetricVerdict,
     ScalePerfError,
 )
-from pytest_scaleperf.report.contents import Entry, Fault, Launch, Scaling, Side
+from pytest_scaleperf.report.contents import Entry, Fault, Launch, Scaling, ScalingTold
+from pytest_scaleperf.report.traces import Trace
 
 SCHEMA = 1
 SCALING = "scaling"
@@ -49,28 +50,14 @@ class _Record:
     notes: tuple[str, ...] = ()
     fingerprint: Fingerprint | None = None
     samples: tuple[Launch, ...] = ()
+    trace: Any = None  # its form is looked at apart, for the record counts also without it
 
 
-@dataclass(frozen=True, slots=True)
-class _ScalingRecord:
-    """The file of a scaling test, as far as a report needs it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScalingRecord(ScalingTold):
+    """The file of a scaling test."""
 
     schema: int
-    session: str
-    pair: str
-    suite: str
-    system: str
-    gpus: int
-    finished: float
-    decision: Decision
-    reason: str
-    upper: Side | None = None
-    lower: Side | None = None
-    efficiency: float | None = None
-    baseline: float | None = None
-    tolerance: float | None = None
-    change: float | None = None
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +136,14 @@ def _decoded(path: Path, form: type[_Told], faults: list[Fault]) -> _Told | None
 
 def _entry(path: Path, faults: list[Fault]) -> Entry | None:
     record = _decoded(path, _Record, faults)
-    return _seen(record, path) if record is not None and _usable(record, path, faults) else None
+    return _seen(record, path, faults) if record is not None and _usable(record, path, faults) else None
 
 
 def _scaling(path: Path, faults: list[Fault]) -> Scaling | None:
     told = _decoded(path, _ScalingRecord, faults)
     if told is None or not _usable(told, path, faults):
         return None
-    kept = {field.name: getattr(told, field.name) for field in fields(told) if field.name != "schema"}
+    kept = {each.name: getattr(told, each.name) for each in fields(ScalingTold)}
     return Scaling(**kept, where=str(path))
 
 
@@ -168,7 +155,19 @@ def _usable(record: _Record | _ScalingRecord, path: Path, faults: list[Fault]) -
     return False
 
 
-def _seen(record: _Record, path: Path) -> Entry:
+def _trace(record: _Record, path: Path, faults: list[Fault]) -> Trace | None:
+    """What its trace showed; a trace of another form is a fault of its own, and the record counts without it."""
+    try:
+        return msgspec.convert(record.trace, type=Trace | None)
+    except (msgspec.ValidationError, RecursionError) as error:
+        faults.append(Fault(str(path), f"its trace is left out: {error}"))
+    return None
+
+
+def _seen(record: _Record, path: Path, faults: list[Fault]) -> Entry:
+    trace = _trace(record, path, faults)
+    seconds = sum(sample.seconds for sample in record.samples)
+    seconds += 0.0 if trace is None or trace.run is None else trace.run.seconds
     shares = [s.measurement.memory_pct for s in record.samples if s.measurement.memory_pct is not None]
     retries = [s.measurement.alloc_retries for s in record.samples if s.measurement.alloc_retries is not None]
     return Entry(
@@ -182,7 +181,7 @@ def _seen(record: _Record, path: Path) -> Entry:
         reason=record.reason,
         where=str(path),
         times=len(record.samples),
-        gpu_seconds=record.gpus * sum(sample.seconds for sample in record.samples),
+        gpu_seconds=record.gpus * seconds,
         layout=record.layout,
         activation_checkpoint=record.activation_checkpoint,
         batch=record.batch,
@@ -194,9 +193,10 @@ def _seen(record: _Record, path: Path) -> Entry:
         notes=record.notes,
         fingerprint=record.fingerprint,
         launches=record.samples,
+        trace=trace,
     )
 
 
 def _told(entry: Entry) -> tuple[object, ...]:
     """What two copies of one record must agree in."""
-    return (entry.decision, entry.reason, entry.metrics, entry.launches, entry.gate, entry.fingerprint)
+    return (entry.decision, entry.reason, entry.metrics, entry.launches, entry.gate, entry.fingerprint, entry.trace)

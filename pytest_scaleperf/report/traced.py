@@ -42,7 +42,7 @@ def failure_lines(trace: Mapping[str, Any] | None) -> list[str]:
     """What belongs to a case's failure: what each phase is bound by, where its trace is, what differs from before."""
     if trace is None or "files" not in trace:
         return []
-    lines = ["  what its trace says:", *(f"    {line}" for line in _phases(trace))]
+    lines = ["  what its trace says:", *(f"    {line}" for line in phase_lines(trace.get("words", ())))]
     lines += [f"  trace: {trace['run']['folder']}", f"  picture: {trace['picture']}"]
     if trace.get("baseline"):
         lines.append(f"  trace baseline: {trace['baseline']}")
@@ -55,13 +55,13 @@ def failure_lines(trace: Mapping[str, Any] | None) -> list[str]:
 
 def summary_lines(case_id: str, trace: Mapping[str, Any]) -> list[str]:
     """A traced case at the end of the session: where its step's time went, and the picture."""
-    phases = _phases(trace)
+    phases = phase_lines(trace.get("words", ()))
     if not phases:
         return []
     return [printable(f"trace of {case_id}: {phases[0].removeprefix('step: ')}"), f"  {trace['picture']}"]
 
 
-def _phases(trace: Mapping[str, Any]) -> list[str]:
-    """Of the trace's words the step, its phases and what could be done: up to the first empty line behind them."""
-    begun = itertools.dropwhile(lambda line: not line.startswith("step: "), trace.get("words", ()))
+def phase_lines(words: Iterable[str]) -> list[str]:
+    """Of a trace's words the step, its phases and what could be done: up to the first empty line behind them."""
+    begun = itertools.dropwhile(lambda line: not line.startswith("step: "), words)
     return list(itertools.takewhile(bool, begun))
