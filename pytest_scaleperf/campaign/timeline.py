@@ -28,18 +28,18 @@ class Timeline:
 
     def add(self, started: Started, result: JobResult) -> None:
         """Note a launch that has ended."""
-        ended = time.time()
+        ran = started.began + result.waited
         self._entries.append({
             "case": started.order.case.id,
             "attempt": int(started.folder.name),
             "hosts": result.hosts,
             "gpus": started.spec.resources.gpus,
-            "started": ended - result.seconds,
-            "ended": ended,
+            "started": ran,
+            "ended": ran + result.seconds,
             "waited": result.waited,
             "state": result.state,
         })  # fmt: skip
-        if ended - self._written > _EVERY:
+        if time.time() - self._written > _EVERY:
             self.write()
 
     def write(self) -> None:

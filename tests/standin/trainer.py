@@ -156,6 +156,9 @@ def main() -> None:
     argv, run_dir = sys.argv[1:], Path(os.environ["SCALEPERF_RUN_DIR"])
     steps, log_freq = int(option(argv, "--training.steps")), int(option(argv, "--metrics.log_freq"))
     told = behaviour(run_dir.parent.name, int(run_dir.name))
+    if os.environ.get("SLURM_NODEID", "0") != "0":  # of several nodes the first speaks, the others are busy as long
+        time.sleep(told["delay"] * (1 + steps // log_freq))
+        return
     say("SIMULATED by the stand-in trainer: no training takes place")
     if "total_steps" in told:
         say(f"Trainer is initialized with local batch size 2, global batch size 4, total steps {told['total_steps']}")

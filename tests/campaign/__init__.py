@@ -1,0 +1,1 @@
+"""Tests of one session's verbs, without pytest around them."""
