@@ -150,7 +150,7 @@ def _place(program: str | None, path: Path) -> str | None:
 
 def _measure(part: MeasurePart) -> Measure:
     most = max(MAX_SAMPLES, part.repeats) if part.max_samples is None else part.max_samples
-    return Measure(part.steps, part.warmup, part.log_freq, part.repeats, most)
+    return Measure(part.steps, part.warmup, part.log_freq, part.repeats, most, part.exclusive)
 
 
 def _tracing(part: TracePart) -> Tracing:

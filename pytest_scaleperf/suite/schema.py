@@ -141,6 +141,7 @@ class MeasurePart(FileModel):
     log_freq: Count = Field(description="a whole number of steps, at least 1")
     repeats: Count = Field(default=1, description="a whole number of runs, at least 1")
     max_samples: Count | None = Field(default=None, description="a whole number of runs, at least 1")
+    exclusive: bool = Field(default=False, description="true or false")
 
 
 class LimitsPart(FileModel):
