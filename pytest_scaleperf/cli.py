@@ -15,6 +15,8 @@ from rich.table import Table
 from pytest_scaleperf import steady
 from pytest_scaleperf.baselines_cli.command import baselines_app
 from pytest_scaleperf.model import Metric, Outcome, StopReason
+from pytest_scaleperf.preflight_cli import preflight_command
+from pytest_scaleperf.printable import one_line
 from pytest_scaleperf.report.command import report
 from pytest_scaleperf.titan.answer import Given, answer, tokens_per_step_per_gpu
 from pytest_scaleperf.titan.events import EventFile, is_event_file, read_dump
@@ -31,11 +33,11 @@ app = typer.Typer(
 )
 
 _UNREADABLE = 2
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 app.add_typer(trace_app, name="trace")
 app.command()(report)
+app.command(name="preflight")(preflight_command)
 app.add_typer(baselines_app, name="baselines")
 
 
@@ -161,7 +163,7 @@ def _empty(run: Run, files: Files, dumps: list[EventFile]) -> bool:
 
 def printable(text: object) -> str:
     """Text of unknown origin for a terminal: no control or direction characters, no markup."""
-    return escape(_CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", str(text)))
+    return escape(one_line(str(text)))
 
 
 def _show(found: dict[str, Any], screen: Screen) -> None:

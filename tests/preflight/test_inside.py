@@ -1,0 +1,61 @@
+"""What runs inside the job, as far as it can be told without a GPU: which links, and which Xids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from pytest_scaleperf.preflight.inside import links, nvml  # noqa: E402 - torch, where it is installed
+
+LOG = """\
+6,100,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module
+4,101,2,-;NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+4,102,3,-;NVRM: Xid (PCI:0000:3d:00): 13, Graphics Exception: ESR 0x404490=0x80000001
+4,103,4,-;NVRM: Xid (PCI:0000:1b:00): 48, An uncorrectable double bit error
+"""
+
+
+@pytest.mark.parametrize(
+    ("bus", "numbers"), [("00000000:1B:00.0", [79, 48]), ("00000000:3D:00.0", [13]), ("00000000:5E:00.0", [])]
+)
+def test_the_xids_of_one_gpu(tmp_path: Path, bus: str, numbers: list[int]) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text(LOG)
+    found = nvml.xids(bus, path)
+    assert found is not None
+    assert [number for number, _ in found] == numbers
+    assert all(line.startswith("NVRM: Xid") for _, line in found)
+
+
+def test_a_kernel_log_that_cannot_be_read_is_unknown_and_not_clean(tmp_path: Path) -> None:
+    assert nvml.xids("00000000:1B:00.0", tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    ("world", "local"), [(1, 1), (2, 2), (2, 1), (3, 3), (4, 2), (8, 8), (16, 8), (24, 8), (512, 8)]
+)
+def test_no_rank_is_in_two_groups_of_a_round_and_every_neighbour_is_tried(world: int, local: int) -> None:
+    rounds = list(links.rounds(world, local))
+    for groups in rounds:
+        ranks = [rank for group in groups for rank in group.ranks]
+        assert len(ranks) == len(set(ranks))
+        assert all(len(group.ranks) > 1 for group in groups)
+    tried = {group.ranks for groups in rounds for group in groups}
+    if world == 1:
+        assert tried == set()
+        return
+    assert tuple(range(world)) in tried
+    for rank in range(world):
+        if (rank + 1) % local:
+            assert any({rank, rank + 1} == set(ranks) for ranks in tried), rank
+        if rank + local < world:
+            assert (rank, rank + local) in tried or world == 2
+
+
+@pytest.mark.parametrize(("world", "local"), [(16, 8), (4, 2)])
+def test_each_node_is_tried_alone(world: int, local: int) -> None:
+    tried = {group.ranks for groups in links.rounds(world, local) for group in groups}
+    assert {tuple(range(begin, begin + local)) for begin in range(0, world, local)} <= tried
