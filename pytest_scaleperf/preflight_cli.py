@@ -19,7 +19,7 @@ from pytest_scaleperf.launch.local import LocalLauncher
 from pytest_scaleperf.model import LaunchSpec, Placement, Resources, ScalePerfError, StopReason, System
 from pytest_scaleperf.preflight.job import SECONDS
 from pytest_scaleperf.preflight.words import MATMUL, MEMORY
-from pytest_scaleperf.report.text import printable
+from pytest_scaleperf.printable import printable
 from pytest_scaleperf.system import choose_system, detect_device
 
 if TYPE_CHECKING:

@@ -71,7 +71,7 @@ def test_what_a_log_says_is_neither_markup_nor_a_terminal_command(tmp_path: Path
     path.write_text(PARTS["start"] + "\n" + evil, encoding="utf-8")
     code, out, _ = run(path, "--exit-code", 1)
     assert code == 0
-    assert "RuntimeError: [red]x[/red] [/] \\x07\\x9b31m \\x202e see [link=http://x]here[/link]" in out
+    assert "RuntimeError: [red]x[/red] [/] \\x07\\x9b31m \\u202e see [link=http://x]here[/link]" in out
     assert not set("\x07\x9b\u202e\x1b") & set(out)
     assert answer(path, "--exit-code", 1)["reason"].startswith("RuntimeError: [red]x[/red]")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_scaleperf.report.text import printable
+from pytest_scaleperf.printable import printable
 
 _ENTITIES = {ord(c): f"&#{ord(c)};" for c in "&<>\"'|\\`*_[]~#!:@$^{}"}
 """What begins markup, a table cell, a mention, a reference, a formula, an emoji or a link in GitHub's or GitLab's

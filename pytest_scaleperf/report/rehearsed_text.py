@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pytest_scaleperf.model import Case, System, as_plain
+from pytest_scaleperf.printable import printable
 from pytest_scaleperf.rehearsed import Fit, Rehearsal
 from pytest_scaleperf.report.numbers import change, figure
-from pytest_scaleperf.report.text import ALL_ROWS_UP_TO, printable
+from pytest_scaleperf.report.text import ALL_ROWS_UP_TO
 
 _PREFIX = "scaleperf.rehearsal"
 TITLES = ("case", "ranks", "rehearsal", "GiB", "of memory", "margin GiB", "ceiling TPS", "MFU %", "to baseline", "s")

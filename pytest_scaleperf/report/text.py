@@ -20,6 +20,7 @@ from pytest_scaleperf.model import (
     Verdict,
     as_plain,
 )
+from pytest_scaleperf.printable import printable
 from pytest_scaleperf.report.numbers import figure
 
 ALL_ROWS_UP_TO = 60
@@ -41,19 +42,6 @@ _NEXT = {
     Decision.INCONCLUSIVE: "take more samples: raise measure.max_samples or measure.steps in the suite",
     Decision.MISSING_METRIC: "look at the log: the run ended well but did not say this number",
 }
-
-
-# C0 and C1 controls, direction overrides and non-characters; a log may hold them, a terminal or XML must not.
-_UNPRINTABLE = {
-    code: chr(code).encode("unicode_escape").decode("ascii")
-    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFFFE, 0xFFFF)
-    if code not in (0x09, 0x0A)
-}
-
-
-def printable(told: str) -> str:
-    """Text of a log or a file, with what would control a terminal written out as its code; lines are kept."""
-    return told.translate(_UNPRINTABLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_scaleperf.model import Decision
-from pytest_scaleperf.report.text import printable
+from pytest_scaleperf.printable import printable
 
 _PREFIX = "scaleperf.trace"
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from pytest_scaleperf.model import TraceError
-from pytest_scaleperf.trace.names import printable
+from pytest_scaleperf.printable import one_line
 from pytest_scaleperf.trace.result import TraceReport
 from pytest_scaleperf.trace.rules import Phase
 
@@ -128,7 +128,7 @@ def describe_difference(found: Difference, top: int = _TOP) -> list[str]:
         change = sum((item.change for item in rest), Fraction(0))
         lines.append(f"{f'{len(rest)} others':58} {'':14} {'':13} {'':17} {float(change) / _NS_PER_MS:+9.3f}")
     lines.append(f"{'sum':58} {'':14} {'':13} {'':17} {float(found.change) / _NS_PER_MS:+9.3f}")
-    return [printable(line) for line in (*lines, *(f"note: {note}" for note in found.notes))]
+    return [one_line(line) for line in (*lines, *(f"note: {note}" for note in found.notes))]
 
 
 def _pair(values: tuple[Fraction, Fraction], unit: int, form: str) -> str:
@@ -167,7 +167,7 @@ def explained(found: Difference, against: str, top: int = _TOP) -> dict[str, Any
         "change": float(found.change),
         "parts": [
             {
-                "title": printable(item.title),
+                "title": one_line(item.title),
                 "phase": item.phase.words if item.phase else "",
                 "count": [float(value) for value in item.count],
                 "busy": [float(value) for value in item.busy],

@@ -61,7 +61,6 @@ _FSDP_COPY = re.compile(r"split_with_sizes_copy|chunk_cat")
 
 # What NCCL appends: the name of a representative kernel (generate.py, best_kernel), never the algorithm that ran.
 _REPRESENTATIVE = re.compile(r"_(?:RING|TREE|COLLNET\w*?|NVLS\w*?|PAT)_(?:LL128|LL|SIMPLE)$")
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _FUNCTOR = re.compile(r"\b(\w*(?:Functor|MathFunctor)\w*|\w+_kernel_cuda|\w+_kernel_impl)\b")
 
 
@@ -98,11 +97,6 @@ def short(name: str) -> str:
     base = _REPRESENTATIVE.sub("", base)
     inner = _FUNCTOR.search(plain, len(base))
     return f"{base}[{inner[1]}]" if inner and inner[1] not in base else base
-
-
-def printable(text: str) -> str:
-    """The text with control and direction characters escaped: a trace may say anything, a terminal must not obey it."""
-    return _UNPRINTABLE.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def _demangled(name: str) -> str:

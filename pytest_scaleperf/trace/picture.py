@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from pytest_scaleperf.model import TraceError
+from pytest_scaleperf.printable import one_line
 from pytest_scaleperf.trace.columns import Ints
 from pytest_scaleperf.trace.gather import read_trace
 from pytest_scaleperf.trace.intervals import union
-from pytest_scaleperf.trace.names import printable
 from pytest_scaleperf.trace.partition import Kind
 from pytest_scaleperf.trace.prepared import Cut, Prepared, cut, prepare
 from pytest_scaleperf.trace.result import RankReport, TraceReport
@@ -158,7 +158,7 @@ def _figure(prepared: Prepared, report: RankReport, window: Window) -> Figure:
         )
     )
     number = "whole trace" if window.number is None else f"step {window.number}"
-    title = f"rank {report.rank}, {number}, {printable(report.device)}: {split.total / _MS:.1f} ms: {shares}"
+    title = f"rank {report.rank}, {number}, {one_line(report.device)}: {split.total / _MS:.1f} ms: {shares}"
     axes.set_title(title.replace("$", r"\$"), loc="left", fontsize=11)
     used = [name for name in _COLOURS if any(colour == name for row in rows for colour, _, _ in row.fills)]
     figure.legend(
@@ -187,7 +187,7 @@ def _lanes(prepared: Prepared, each: Cut) -> Iterator[_Row]:
 
 def _lane_title(prepared: Prepared, lane: int) -> str:
     if len(prepared.trace.gpu.start):
-        return f"stream {printable(prepared.trace.lanes[lane])}"
+        return f"stream {one_line(prepared.trace.lanes[lane])}"
     return "main thread" if lane == prepared.steps.thread else f"thread {lane}"
 
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pytest_scaleperf.printable import one_line
 from pytest_scaleperf.trace.cpu import CPU_NOTE
 from pytest_scaleperf.trace.export import phase_means
-from pytest_scaleperf.trace.names import printable
 from pytest_scaleperf.trace.phases import ANNOTATIONS, LAUNCHES
 from pytest_scaleperf.trace.result import CollectiveReport, PhaseSplit, RankReport, StepReport, TraceReport
 from pytest_scaleperf.trace.rules import Phase
@@ -51,7 +51,7 @@ def describe(report: TraceReport, tolerances: Tolerances = DEFAULT) -> list[str]
         *_classes(slowest),
         *_notes(report),
     ]
-    return [printable(line) for line in lines]
+    return [one_line(line) for line in lines]
 
 
 def _heading(report: TraceReport) -> list[str]:

@@ -94,7 +94,7 @@ def test_a_trace_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     script.collective("allreduce", 10, 30 * US, 40 * US, launched=6, said={"Process Group Description": "a\nb\x07"})
     lines = describe(analyse([script.write(tmp_path / "t.json")]))
     assert not any(ord(letter) < 32 or letter in "\x7f\u202e" for line in lines for letter in line)
-    assert "\\x1b[2J\\x202eGPU" in lines[0]
+    assert "\\x1b[2J\\u202eGPU" in lines[0]
 
 
 def test_clips_and_notes_say_which_rank(tmp_path: Path) -> None:
