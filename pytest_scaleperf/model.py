@@ -173,6 +173,7 @@ class GateState(StrEnum):
     CLOSED = "closed"
     NO_EVIDENCE = "no_evidence"
     BEYOND = "beyond"
+    NOT_NEEDED = "not_needed"
 
 
 @dataclass(frozen=True, slots=True)

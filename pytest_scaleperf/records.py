@@ -210,6 +210,11 @@ def rehearsals(run_dir: Path, case_id: str) -> Iterator[tuple[str, Mapping[str, 
             yield str(found), record
 
 
+def has_rehearsals(run_dir: Path) -> bool:
+    """Whether any session under a run directory rehearsed something."""
+    return any((run_dir / _SESSIONS / name / REHEARSALS).is_dir() for name in session_names(run_dir))
+
+
 def _evidence_of(case_id: str, record: Mapping[str, Any], where: str) -> Evidence | None:
     try:
         return Evidence(

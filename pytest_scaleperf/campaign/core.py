@@ -16,6 +16,7 @@ from pytest_scaleperf.campaign import gate as gates
 from pytest_scaleperf.campaign.launching import Launching, Order, Sample
 from pytest_scaleperf.campaign.nights import Lookback
 from pytest_scaleperf.campaign.pool import Ended, Pool
+from pytest_scaleperf.campaign.rehearsed_before import fresh
 from pytest_scaleperf.campaign.timeline import Timeline
 from pytest_scaleperf.launch.protocol import Launcher
 from pytest_scaleperf.model import (
@@ -39,6 +40,7 @@ from pytest_scaleperf.model import (
     as_plain,
 )
 from pytest_scaleperf.noise import Noise, noise_of
+from pytest_scaleperf.rehearsed import Rehearsal, rehearsal_gate
 from pytest_scaleperf.suite import Ladder
 from pytest_scaleperf.titan import command, dialect
 from pytest_scaleperf.verdict import Rule, judge, judge_outcome
@@ -76,7 +78,7 @@ class CaseRun:
     @property
     def step_times(self) -> tuple[float, ...]:
         """Seconds per step over the steady windows of all samples."""
-        return tuple(t for sample in measured(self.samples) for t in sample["measurement"]["step_times"])
+        return tuple(t for sample in counted(self.samples) for t in sample["measurement"]["step_times"])
 
 
 @dataclass(slots=True)
@@ -90,34 +92,48 @@ class Campaign:
     selected: Sequence[Case] = ()
     verdicts: dict[str, Decision] = field(default_factory=dict)
     launching: Launching = field(init=False)
-    _pool: Pool = field(init=False)
+    pool: Pool = field(init=False)
     _ladders: dict[str, Ladder] = field(default_factory=dict)
     _baselines: dict[str, Mapping[str, Baseline]] = field(default_factory=dict)
     _noise: dict[str, Mapping[Metric, Noise]] = field(default_factory=dict)
     _lookback: Lookback = field(init=False)
+    _were_rehearsals: bool = field(init=False)
     _blocked: dict[str, list[Case]] | None = None
     _failures: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Look back over the sessions of the same run directory."""
         self._lookback = Lookback(self.settings.run_dir, self.session.id)
+        self._were_rehearsals = records.has_rehearsals(self.settings.run_dir)
         self.launching = Launching(self.system, self.session)
         timeline = Timeline(self.session.path, self.settings.gpus or self.system.gpus_per_node)
-        self._pool = Pool(self.launcher, self.launching, timeline, self._kept)
+        self.pool = Pool(self.launcher, self.launching, timeline, self._kept)
 
     @property
     def launched(self) -> int:
         """Launches so far."""
-        return self._pool.launched
+        return self.pool.launched
 
     def gate(self, case: Case) -> Gate:
         """Whether ``case`` may be launched now."""
         allowed = self.settings.gpus
         if allowed is None or case.gpus > allowed:
             return Gate(GateState.BEYOND, f"needs {case.gpus} GPUs, this session has {allowed} (--gpus {allowed})")
-        parents = self._ladder(case.suite).parents(case)
+        parents = self.parents(case)
         needed = case.gpus if not parents else parents[0].gpus
-        return gates.decide(case, parents, self.verdicts, self._stored, _evidence_command(parents, needed))
+        gate = gates.decide(case, parents, self.verdicts, self._stored, _evidence_command(parents, needed))
+        if gate.state is not GateState.OPEN or not case.suite.rehearse.closes_gate:
+            return gate
+        return rehearsal_gate(case, self._rehearsed(case)) or gate
+
+    def parents(self, case: Case) -> tuple[Case, ...]:
+        """The cases of which one has to pass before this one may run."""
+        return self._ladder(case.suite).parents(case)
+
+    def _rehearsed(self, case: Case) -> Rehearsal | None:
+        if not self._were_rehearsals:
+            return None
+        return fresh(self.settings, case.id, self.fingerprint(case))
 
     def run(self, case: Case, gate: Gate, progress: Callable[[Progress], None]) -> CaseRun:
         """Launch ``case`` until its verdict is decided or its samples are spent, and judge it.
@@ -125,11 +141,11 @@ class Campaign:
         Where the launcher runs jobs side by side, the other selected cases whose gates are open go on meanwhile.
         Raises LaunchError where it cannot be started and BaselineError where its baseline cannot be read.
         """
-        if case.id not in self._pool:
-            self._take_up(case, gate)
+        if case.id not in self.pool:
+            self.pool.add(case.id, self._work(case, gate), Order(case))
         if self.launcher.side_by_side and self._blocked is None:
             self._look_ahead()
-        run: CaseRun = self._pool.result(case.id, progress)
+        run: CaseRun = self.pool.result(case.id, progress)
         return run
 
     def launch(
@@ -141,22 +157,24 @@ class Campaign:
         """
         order = Order(case, profile)
         key = f"{case.id} traced"
-        self._pool.add(key, _once(order), order)
-        sample: Sample = self._pool.result(key, progress)
+        self.pool.add(key, _once(order), order)
+        sample: Sample = self.pool.result(key, progress)
         return sample
 
-    def _take_up(self, case: Case, gate: Gate) -> None:
-        self._pool.add(case.id, self._work(case, gate), Order(case))
+    def take_up(self, case: Case, gate: Gate) -> None:
+        """Begin with a case whose gate is open, ahead of its test."""
+        if case.id not in self.pool and case.id not in self.verdicts:
+            self.pool.add(case.id, self._work(case, gate), Order(case))
 
     def _look_ahead(self) -> None:
         """Take up every selected case whose gate is open already; remember which verdicts the others wait for."""
         self._blocked = defaultdict(list)
         for case in self.selected:
-            if case.id in self._pool or case.id in self.verdicts:
-                continue
+            if case.search is not None:
+                continue  # its search says whether it runs
             gate = self.gate(case)
             if gate.state is GateState.OPEN:
-                self._take_up(case, gate)
+                self.take_up(case, gate)
             elif gate.state is not GateState.BEYOND:
                 for parent in gate.parents:
                     self._blocked[parent].append(case)
@@ -164,11 +182,9 @@ class Campaign:
     def _open_behind(self, parent: str) -> None:
         """Take up what waited for this case's verdict and may run now."""
         for case in () if self._blocked is None else self._blocked.pop(parent, ()):
-            if case.id in self._pool or case.id in self.verdicts:
-                continue
             gate = self.gate(case)
             if gate.state is GateState.OPEN:
-                self._take_up(case, gate)
+                self.take_up(case, gate)
 
     def _kept(self, ended: Ended) -> Ended:
         """Write down what ended before its test asked for it."""
@@ -179,10 +195,10 @@ class Campaign:
     def _work(self, case: Case, gate: Gate) -> Generator[Order, Sample, CaseRun]:
         """The case from its first launch to its verdict; yields an order for each launch."""
         fingerprint = self.fingerprint(case)
-        stored = self._baseline(case)
+        stored = self.baseline(case)
         replayed = self._replay(case, fingerprint)
         samples: list[Mapping[str, Any]] = [] if replayed is None else list(replayed)
-        taken = [_measurement(s) for s in measured(samples)]
+        taken = [_measurement(s) for s in counted(samples)]
         verdict = None if replayed is None else self._judge(case, taken, stored, fingerprint)
         if verdict is not None and verdict.undecided:  # cut off before the samples that it still needed
             replayed, samples, verdict = None, [], None
@@ -224,7 +240,7 @@ class Campaign:
 
     def skip(self, case: Case, gate: Gate) -> None:
         """Write down that a case was not launched, and why."""
-        if gate.state is GateState.CLOSED:
+        if gate.state in (GateState.CLOSED, GateState.NOT_NEEDED):
             self.verdicts[case.id] = Decision.SKIPPED
             self._open_behind(case.id)
         verdict = Verdict(Decision.SKIPPED, (), gate.reason)
@@ -242,7 +258,7 @@ class Campaign:
         """End whatever still runs and give the session's lock back."""
         try:
             self.launcher.close()
-            self._pool.timeline.write()
+            self.pool.timeline.write()
         finally:
             self.session.close()
 
@@ -273,7 +289,7 @@ class Campaign:
         for host in sorted(hosts):
             if self._failures[host] == _FAILURES_OF_A_NODE:
                 self.launcher.leave_out(host)
-                self._pool.timeline.left_out.append(host)
+                self.pool.timeline.left_out.append(host)
         return hosts
 
     def _with_baseline(self, run: CaseRun) -> CaseRun:
@@ -302,7 +318,7 @@ class Campaign:
         date = time.strftime("%Y-%m-%d")
         return tuple(
             BaselineSample(date, self.session.id, _measurement(sample).values, number)
-            for number, sample in enumerate(measured(samples), 1)
+            for number, sample in enumerate(counted(samples), 1)
         )
 
     def _cut_short(
@@ -378,7 +394,7 @@ class Campaign:
         if record is None or case.expect is not Outcome.COMPLETED:
             return None
         samples: Sequence[Mapping[str, Any]] = record.get("samples") or ()
-        taken = measured(samples)
+        taken = counted(samples)
         whole = (
             record.get("decision") not in (None, Decision.SKIPPED)
             and record.get("fingerprint") == as_plain(fingerprint)
@@ -406,7 +422,11 @@ class Campaign:
     def _baseline_path(self, suite: Suite) -> Path:
         return self.settings.baselines / self.system.name / f"{suite.name}.yaml"
 
-    def _baseline(self, case: Case) -> Baseline | None:
+    def baseline(self, case: Case) -> Baseline | None:
+        """What is stored of the case.
+
+        Raises BaselineError where its file cannot be read.
+        """
         suite = case.suite
         if suite.name not in self._baselines:
             self._baselines[suite.name] = baselines.read_baselines(self._baseline_path(suite))
@@ -418,7 +438,7 @@ def _evidence_command(parents: Sequence[Case], gpus: int) -> str:
     return f"pytest suites/ --gpus {gpus}{chosen}"
 
 
-def measured(samples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def counted(samples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those of a case's launches that count: not those that the machine took away, which were made again."""
     return [sample for sample in samples if sample.get("outcome") not in _TRIED_AGAIN]
 

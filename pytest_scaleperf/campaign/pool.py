@@ -64,17 +64,30 @@ class Pool:
         """Drive all work until that of ``key`` has ended, and return what it returned, or raise what it raised."""
         self._awaited = key
         try:
-            while key not in self._ended:
-                self._step(progress)
-        except BaseException as error:
-            self._abandon(error)
-            raise
+            self.drive(lambda: key in self._ended, progress)
         finally:
             self._awaited = None
         ended = self._ended.pop(key)
         if ended.error is not None:
             raise ended.error
         return ended.result
+
+    def peek(self, key: str) -> Ended | None:
+        """How the work of ``key`` ended, where it has; ``result`` still gives it to whoever waits for it."""
+        return self._ended.get(key)
+
+    def forget(self, key: str) -> None:
+        """Drop how the work of ``key`` ended: nobody will ask for it."""
+        self._ended.pop(key, None)
+
+    def drive(self, until: Callable[[], bool], progress: Callable[[Progress], None]) -> None:
+        """Drive all work until ``until`` says so, or nothing is left to drive."""
+        try:
+            while not until() and self._tasks:
+                self._step(progress)
+        except BaseException as error:
+            self._abandon(error)
+            raise
 
     def _step(self, progress: Callable[[Progress], None]) -> None:
         self._fill()
@@ -88,10 +101,16 @@ class Pool:
             for task in running:
                 if task.started is not None:
                     self._settle(task, task.started.job.wait(0.0))
-        awaited = self._tasks.get(self._awaited or "")
-        if awaited is not None and awaited.watch is not None:
-            progress(awaited.watch.progress(sum(task.started is not None for task in self._tasks.values()) - 1))
+        self._tell(progress)
         return None
+
+    def _tell(self, progress: Callable[[Progress], None]) -> None:
+        """Where the awaited job is, or the first of those that run."""
+        watches = [task.watch for task in self._tasks.values() if task.watch is not None]
+        awaited = self._tasks.get(self._awaited or "")
+        shown = awaited.watch if awaited is not None and awaited.watch is not None else next(iter(watches), None)
+        if shown is not None:
+            progress(shown.progress(len(watches) - 1))
 
     def _fill(self) -> None:
         """Start whatever waits and has room. The awaited one is the first to be asked for."""

@@ -42,18 +42,27 @@ def as_rehearsed(case: Case) -> Case:
 class Rehearser:
     """Rehearses the cases of one session, as many side by side as ``launcher`` has devices.
 
-    ``launcher`` is one with slots (``LocalLauncher(slots=…)``), given back with ``close``.
+    ``launcher`` is one with slots (``LocalLauncher(slots=…)``), given back with ``close``; or the campaign's own, with
+    its pool ``shared``: rehearsals then take their turn among what is measured.
     """
 
     campaign: Campaign
     launcher: Launcher
+    shared: Pool | None = None
     _pool: Pool = field(init=False)
+    _done: dict[str, Rehearsal] = field(default_factory=dict)
     _baselines: dict[str, Mapping[str, Baseline]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Work beside the campaign's own pool, which measures."""
+        """Work beside the campaign's own pool, which measures, or in it."""
         timeline = Timeline(self.campaign.session.path, 1)
-        self._pool = Pool(self.launcher, self.campaign.launching, timeline, lambda ended: ended)
+        own = Pool(self.launcher, self.campaign.launching, timeline, lambda ended: ended)
+        self._pool = self.shared or own
+
+    @staticmethod
+    def key(case: Case) -> str:
+        """What a case's rehearsal is called in the pool, where its real launch has the case's own name."""
+        return f"{case.id} rehearsed"
 
     @property
     def launched(self) -> int:
@@ -63,16 +72,16 @@ class Rehearser:
     def take_up(self, cases: Iterable[Case]) -> None:
         """Begin with these cases, in their order, as soon as there is room; they go on while others are waited for."""
         for case in cases:
-            if case.id not in self._pool:
-                self._pool.add(case.id, self._work(case), Order(as_rehearsed(case), rehearsed_rank=0))
+            if self.key(case) not in self._pool:
+                self._pool.add(self.key(case), self._work(case), Order(as_rehearsed(case), rehearsed_rank=0))
 
     def result(self, case: Case, progress: Callable[[Progress], None]) -> Rehearsal:
-        """What the case's rehearsal says; waited for where it is not finished.
+        """What the case's rehearsal says; waited for where it is not finished, and the same for all who ask.
 
         Raises LaunchError where it cannot be started, SuiteError where the dialect cannot say what the case needs.
         """
         self.take_up([case])
-        found: Rehearsal = self._pool.result(case.id, progress)
+        found: Rehearsal = self._pool.result(self.key(case), progress)
         return found
 
     def close(self) -> None:

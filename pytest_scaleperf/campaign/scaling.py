@@ -48,7 +48,7 @@ class ScalingJudge:
         return self._judged(pair, upper, lower)
 
     def _known(self, pair: Pair, cases: Sequence[Case]) -> list[Speed]:
-        found = {case.id: self._speed(case) for case in cases}
+        found = {case.id: self.speed(case) for case in cases}
         unknown = [name for name, speed in found.items() if speed is None]
         if unknown:
             more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
@@ -59,7 +59,8 @@ class ScalingJudge:
             )
         return [speed for speed in found.values() if speed is not None]
 
-    def _speed(self, case: Case) -> Speed | None:
+    def speed(self, case: Case) -> Speed | None:
+        """How fast a case was in this session, or by a fresh record of the same fingerprint; None: not known."""
         here = self.campaign.verdicts.get(case.id)
         if here is not None:
             record = self.campaign.session.latest(case.id)

@@ -92,13 +92,16 @@ def scaleperf(request: pytest.FixtureRequest) -> Iterator[ScalePerf | rehearsing
 
 def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePerf:
     campaign, properties = state.campaign(), request.node.user_properties
-    gate = campaign.gate(case)
+    live, gate = LiveLine(request.config, f"{len(state.rows) + 1}/{state.cases}"), campaign.gate(case)
+    if gate.state is GateState.OPEN and case.search is not None:
+        fate = state.searcher().fate(case, live)
+        gate = gate if fate.launch else Gate(GateState.NOT_NEEDED, fate.reason)
     if gate.state is not GateState.OPEN:
         campaign.skip(case, gate)
         state.rows.append(text.row(case, Verdict(Decision.SKIPPED, (), gate.reason)))
         properties.extend(text.gate_properties(case, gate))
         _leave(gate)
-    live, tracer = LiveLine(request.config, f"{len(state.rows) + 1}/{state.cases}"), state.tracer(case)
+    tracer = state.tracer(case)
     if tracer is not None:
         tracer.check(case)
     try:

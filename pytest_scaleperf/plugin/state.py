@@ -17,6 +17,7 @@ from pytest_scaleperf.report.text import Row
 
 if TYPE_CHECKING:
     from pytest_scaleperf.campaign import Campaign
+    from pytest_scaleperf.campaign.searching import Searcher
     from pytest_scaleperf.campaign.tracing import Tracer
 
 
@@ -38,6 +39,7 @@ class State:
         self._suites: dict[Path, tuple[Suite, ...]] = {}
         self._campaign: Campaign | None = None
         self._tracer: Tracer | None = None
+        self._searcher: Searcher | None = None
         self.traces: list[str] = []
         self._signals: dict[int, Any] = {}
         self._collector_paused = False
@@ -81,6 +83,19 @@ class State:
 
             self._tracer = Tracer(self.campaign())
         return self._tracer
+
+    def searcher(self) -> Searcher:
+        """What decides which candidates of a searched batch are launched."""
+        if self._searcher is None:
+            from pytest_scaleperf.campaign.searching import Searcher  # noqa: PLC0415 - only with a search
+
+            self._searcher = Searcher(self.campaign())
+        return self._searcher
+
+    @property
+    def searched(self) -> list[str]:
+        """What the searches found, a sentence a line."""
+        return [] if self._searcher is None else self._searcher.summary()
 
     def suites(self, folder: Path) -> tuple[Suite, ...]:
         """The suites of a folder; with the first of them the system of this session is chosen.
