@@ -1,0 +1,85 @@
+"""How long a plan takes on an allocation: its cases, packed as a session packs them, with their gates; pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_scaleperf.model import Resources, Wanted
+from pytest_scaleperf.packing import Node, Packer
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One case to run; it may start once any of ``after`` has ended (empty: at once)."""
+
+    key: str
+    gpus: int
+    seconds: float
+    after: tuple[str, ...] = ()
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """Wall time, GPU-seconds that were busy and those that the allocation had in this time."""
+
+    seconds: float
+    busy: float
+    available: float
+
+
+def nodes_of(gpus: int, gpus_per_node: int) -> list[Node]:
+    """An allocation of whole nodes and, where ``gpus`` is no multiple, one smaller node."""
+    sizes = [gpus_per_node] * (gpus // gpus_per_node) + [gpus % gpus_per_node] * (gpus % gpus_per_node > 0)
+    return [Node(f"node{number}", size) for number, size in enumerate(sizes)]
+
+
+def simulate(tasks: Sequence[Task], gpus: int, gpus_per_node: int) -> Simulated:
+    """Run all tasks on ``gpus`` GPUs; every task's ``after`` has to be among them.
+
+    Raises LaunchError where one can never run there.
+    """
+    packer, queue = Packer(nodes_of(gpus, gpus_per_node)), _Queue(gpus_per_node)
+    known, opens = {task.key: task for task in tasks}, defaultdict[str, list[Task]](list)
+    for task in tasks:
+        for parent in task.after:
+            opens[parent].append(task)
+        if not task.after:
+            queue.add(task)
+    ends: list[tuple[float, int, str]] = []
+    now, released = 0.0, {task.key for task in tasks if not task.after}
+    while True:
+        for wanted in queue.started(packer):
+            heapq.heappush(ends, (now + known[wanted.key].seconds, len(ends), wanted.key))
+        if not ends:
+            break
+        now, _, key = heapq.heappop(ends)
+        packer.free(key)
+        for task in opens[key]:
+            if task.key not in released:
+                released.add(task.key)
+                queue.add(task)
+    return Simulated(now, sum(task.gpus * task.seconds for task in tasks), gpus * now)
+
+
+class _Queue:
+    """What waits, by size: a packer needs to see only the first of each, so that 10,000 cost no more than ten."""
+
+    def __init__(self, gpus_per_node: int) -> None:
+        self._gpus_per_node = gpus_per_node
+        self._waiting: dict[Resources, deque[Wanted]] = defaultdict(deque)
+
+    def add(self, task: Task) -> None:
+        resources = Resources(task.gpus, self._gpus_per_node, task.exclusive)
+        self._waiting[resources].append(Wanted(task.key, resources))
+
+    def started(self, packer: Packer) -> Iterator[Wanted]:
+        """Start whatever may start now."""
+        while (chosen := packer.choose([waiting[0] for waiting in self._waiting.values() if waiting])) is not None:
+            wanted, placement = chosen
+            packer.take(wanted.key, placement)
+            self._waiting[wanted.resources].popleft()
+            yield wanted
