@@ -132,18 +132,20 @@ class PeakSearch:
         if best is None and len(real) >= GIVE_UP:
             return f"the runs at {', '.join(map(str, sorted(real)))} gave no speed"
         if not left:
-            return "every batch that fits was run" if real else "no batch fits"
-        if best is not None and not self._open(self._clean_speeds(), left):
-            return f"none of the {len(left)} others can be better by more than {self.tolerance:.0%}"
+            return "every batch that is worth it was run" if real else "no batch fits"
+        speeds = self._clean_speeds()
+        if speeds and not self._open(speeds, left):
+            return f"no other can be better by more than {self.tolerance:.0%}"
         if len(real) >= self._most_runs():
-            return f"{len(real)} runs are half of the full grid" if self.limit is None else f"at most {self.limit} runs"
+            return "that is half of the full grid" if self.limit is None else f"that is the limit of {self.limit}"
         return "not finished"
 
     def _sure_within(self, left: tuple[int, ...]) -> float | None:
         speeds = self._clean_speeds()
         if not speeds:
             return None
-        highest = max((bound(speeds, batch, SURE) for batch in left), default=0.0)
+        ceilings = [ceiling for batch in self._with_retries() if (ceiling := self._ceiling(batch)) is not None]
+        highest = max([*(bound(speeds, batch, SURE) for batch in left), *ceilings], default=0.0)
         share = max(highest / max(speeds.values()) - 1, SURE * math.sqrt(2) * NOISE if len(speeds) > 1 or left else 0)
         return share if math.isfinite(share) else None
 
@@ -152,38 +154,60 @@ class PeakSearch:
         speeds = {**self._clean_speeds(), **assumed}
         candidates = self.candidates
         left = tuple(b for b in candidates if b not in real and b not in assumed)
-        if not left or len(real) + len(assumed) >= self._most_runs():
+        if len(real) + len(assumed) >= self._most_runs():
             return None
         if not speeds and len(real) >= GIVE_UP and not any(a.fits for a in real.values()):
             return None
-        if not speeds or (not self.findings.rehearsable and left[-1] > max(speeds)):
+        if left and (not speeds or left[-1] > max(speeds)):
             return left[-1]
-        if len(speeds) == 1:
-            return self._second(candidates, left, next(iter(speeds)))
-        return self._widest(speeds, self._open(speeds, left) or self._gaps(speeds, left))
+        if left and len(speeds) == 1:
+            return left[-1] if len(candidates) < _SMALL else min(left, key=lambda b: abs(b - candidates[-1] / 2))
+        worth = self._open(speeds, left) or self._gaps(speeds, left)
+        return self._widest(speeds, worth) if worth else self._retried(speeds, assumed)
 
-    def _second(self, candidates: tuple[int, ...], left: tuple[int, ...], first: int) -> int:
-        """The point that gives the first one a slope."""
-        below = [b for b in left if b < first]
-        if not below:
-            return left[-1]
-        if len(candidates) < _SMALL:
-            return below[-1]
-        return min(below, key=lambda b: abs(b - first / 2))
+    def _with_retries(self) -> tuple[int, ...]:
+        """What was rehearsed with allocation retries and has no real run: not a candidate, where others have none."""
+        findings, candidates = self.findings, self.candidates
+        known = findings.rehearsed.items()
+        return tuple(
+            b for b, a in sorted(known) if a.fits and a.saturated and b not in findings.real and b not in candidates
+        )
+
+    def _retried(self, speeds: Mapping[int, float], assumed: Mapping[int, float]) -> int | None:
+        """The smallest batch with retries whose ceiling is above the best: it may win where few batches have none.
+
+        None once a real run with retries was slower: further on there are only more of them.
+        """
+        findings = self.findings
+        best = max(speeds.values(), default=0.0)
+        slower = [b for b, a in findings.real.items() if a.saturated and (a.tps or 0.0) < best]
+        for batch in self._with_retries():
+            ceiling = self._ceiling(batch)
+            if batch in assumed or (slower and batch > min(slower)) or not self._may_fit(batch):
+                continue
+            if ceiling is not None and ceiling > best * (1 + self.tolerance):
+                return batch
+        return None
+
+    def _may_fit(self, batch: int) -> bool:
+        return batch <= self._top() or batch in self.findings.islands
+
+    def _ceiling(self, batch: int) -> float | None:
+        """Speed of the rehearsal, which communication can only lower."""
+        answer = self.findings.rehearsed.get(batch)
+        return None if answer is None else answer.tps
 
     def _open(self, speeds: Mapping[int, float], left: tuple[int, ...]) -> tuple[int, ...]:
         """What may still be better than the best by more than the tolerance."""
-        best = max(speeds.values())
+        best = max(speeds.values(), default=0.0)
         return tuple(b for b in left if bound(speeds, b, CAUTION) > best * (1 + self.tolerance))
 
     def _gaps(self, speeds: Mapping[int, float], left: tuple[int, ...]) -> tuple[int, ...]:
         """With two humps the bound holds no more: whatever is left is worth a look."""
         return left if bends_upwards(speeds) else ()
 
-    def _widest(self, speeds: Mapping[int, float], worth: tuple[int, ...]) -> int | None:
+    def _widest(self, speeds: Mapping[int, float], worth: tuple[int, ...]) -> int:
         """The middle of the gap between tried batches in which the bound is highest."""
-        if not worth:
-            return None
         top = max(worth, key=lambda b: bound(speeds, b))
         low = max((b for b in speeds if b < top), default=0)
         high = min((b for b in speeds if b > top), default=worth[-1] + 1)
