@@ -3,7 +3,8 @@
 ``SCALEPERF_SLOWDOWN=3`` makes every step take three times as long. ``SCALEPERF_BALLAST_GIB=1.4`` holds that much
 device memory from the first step to the last. ``SCALEPERF_FAULT=KIND@STEP[:RANK]`` makes
 one rank (0 unless it is said) fail as that step begins: ``oom`` raises torch.OutOfMemoryError, ``nan`` turns the
-loss into NaN, ``hang`` stops for ever, ``crash`` raises RuntimeError, ``kill`` sends itself SIGKILL.
+loss into NaN, ``hang`` sleeps for ever, ``stop`` sends itself SIGSTOP (SIGTERM then ends it no more), ``crash`` raises
+RuntimeError, ``kill`` sends itself SIGKILL.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Kind(StrEnum):
     OOM = "oom"
     NAN = "nan"
     HANG = "hang"
+    STOP = "stop"
     CRASH = "crash"
     KILL = "kill"
 
@@ -159,6 +161,8 @@ def _fail(kind: Kind) -> None:
         raise RuntimeError(f"{FAULT} asked for a crash")
     if kind is Kind.KILL:
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind is Kind.STOP:
+        os.kill(os.getpid(), signal.SIGSTOP)
     while True:  # a hang; SIGTERM ends it, unlike a rank that is stuck inside a kernel
         time.sleep(3600)
 
