@@ -72,7 +72,7 @@ class Rehearser:
     def take_up(self, cases: Iterable[Case]) -> None:
         """Begin with these cases, in their order, as soon as there is room; they go on while others are waited for."""
         for case in cases:
-            if self.key(case) not in self._pool:
+            if self.key(case) not in self._pool and case.id not in self._done:
                 self._pool.add(self.key(case), self._work(case), Order(as_rehearsed(case), rehearsed_rank=0))
 
     def result(self, case: Case, progress: Callable[[Progress], None]) -> Rehearsal:
@@ -80,9 +80,10 @@ class Rehearser:
 
         Raises LaunchError where it cannot be started, SuiteError where the dialect cannot say what the case needs.
         """
-        self.take_up([case])
-        found: Rehearsal = self._pool.result(self.key(case), progress)
-        return found
+        if case.id not in self._done:
+            self.take_up([case])
+            self._done[case.id] = self._pool.result(self.key(case), progress)
+        return self._done[case.id]
 
     def close(self) -> None:
         """End what still runs."""

@@ -176,7 +176,8 @@ def main() -> None:
         if step <= told.get("slow_until", 0):
             tps *= 0.7
         tflops, loss = tps * FLOPS_PER_TOKEN / 1e12, float("nan") if told.get("nan") else 8.0 - 0.01 * step
-        scalars = {"memory/max_reserved(GiB)": told["memory"], "tflops": tflops, "memory/num_alloc_retries": 0.0}
+        retries = float(told.get("retries", 0) * (step - 1))
+        scalars = {"memory/max_reserved(GiB)": told["memory"], "tflops": tflops, "memory/num_alloc_retries": retries}
         if not told.get("no_tps"):
             scalars["throughput(tps)"] = tps
         if not told.get("no_events"):
