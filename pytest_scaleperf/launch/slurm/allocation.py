@@ -10,7 +10,7 @@ from typing import Self
 
 from pytest_scaleperf.launch.guard import Guard
 from pytest_scaleperf.launch.slurm import allotted, evidence, render
-from pytest_scaleperf.launch.slurm.client import without_slurm
+from pytest_scaleperf.launch.slurm.client import cluster, without_slurm
 from pytest_scaleperf.launch.slurm.keep import Keep
 from pytest_scaleperf.launch.slurm.step import Hold, StepJob
 from pytest_scaleperf.model import (
@@ -207,7 +207,7 @@ class AllocationLauncher:
         )
         if self._options.setup:
             argv = ("/bin/bash", "-c", render.script(self._options, argv))
-        env = {**dict(self._options.env), **without_slurm(spec.env), **_cluster()}
+        env = {**dict(self._options.env), **without_slurm(spec.env), **cluster()}
         return LaunchSpec(name, argv, env, spec.cwd, spec.output, spec.resources, placement)
 
     def _learn(self, result: JobResult) -> None:
@@ -225,9 +225,3 @@ class AllocationLauncher:
                 f"the allocation {self.job} has ended: {self._over}; expected it to last as long as the session. Make "
                 "another, and go on with --resume latest"
             )
-
-
-def _cluster() -> dict[str, str]:
-    """Where the cluster is, as this process was told."""
-    names = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
-    return {name: os.environ[name] for name in names if name in os.environ}

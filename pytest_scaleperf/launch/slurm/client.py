@@ -37,9 +37,6 @@ _AWAY = (
     "in standby mode",
     "Resource temporarily unavailable",
     "Slurm temporarily unable to accept job",
-    "fetch_config",
-    "munge",
-    "Munge",
 )
 UNKNOWN_JOB = "Invalid job id specified"
 
@@ -66,6 +63,11 @@ class Answer:
 def without_slurm(env: Mapping[str, str]) -> dict[str, str]:
     """``env`` without what an outer job or a user's habits say to Slurm's commands; where the cluster is, stays."""
     return {name: value for name, value in env.items() if name in _OURS or not name.startswith(_FOREIGN)}
+
+
+def cluster() -> dict[str, str]:
+    """Where the cluster is, as this process was told."""
+    return {name: os.environ[name] for name in _OURS if name in os.environ}
 
 
 def clean() -> dict[str, str]:

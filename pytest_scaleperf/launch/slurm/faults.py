@@ -65,8 +65,10 @@ class Class:
 def classify(end: End) -> Class:
     """State first, exit code second: the job's own state, Slurm's words, its nodes, and only then the exit code."""
     if end.stopped is not None:
-        state = JobState.CANCELLED if end.stopped is StopReason.INTERRUPTED else JobState.TIMEOUT
-        return Class(state, None, end.code, (), end.words.said)
+        ours = (StopReason.INTERRUPTED, StopReason.NEVER_STARTED)
+        state = JobState.CANCELLED if end.stopped in ours else JobState.TIMEOUT
+        code = None if end.stopped is StopReason.NEVER_STARTED else _of_shell(end.code)
+        return Class(state, None, code, (), "")
     state = _state(end)
     if state is JobState.COMPLETED:
         return Class(state, None, 0, (), "")
@@ -95,9 +97,10 @@ def _state(end: End) -> JobState:
 
 
 def _code(end: End) -> int | None:
-    """The exit code of the task that failed, else srun's, as a shell tells a signal."""
-    if end.words.code is not None:
-        return end.words.code
-    if end.code is not None and end.code > _SIGNAL_EXIT:
-        return _SIGNAL_EXIT - end.code
-    return end.code
+    """The exit code of the task that failed, else srun's."""
+    return _of_shell(end.code) if end.words.code is None else end.words.code
+
+
+def _of_shell(code: int | None) -> int | None:
+    """A signal as a negative number, where srun tells it as a shell does."""
+    return _SIGNAL_EXIT - code if code is not None and code > _SIGNAL_EXIT else code

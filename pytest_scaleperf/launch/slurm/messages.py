@@ -49,7 +49,7 @@ _STEP_DENIED = re.compile(
 class Words:
     """``state`` is None where Slurm said nothing of why it ended; ``code`` is the first task's that ended badly.
 
-    ``said`` is the line that decides; ``denied`` why no step could be made.
+    ``bad_host`` is where. ``said`` is the line that decides; ``denied`` why no step could be made.
     """
 
     state: JobState | None = None
@@ -72,7 +72,7 @@ def read(lines: Iterable[str]) -> Words:
             state, said = JobState.NODE_FAIL, line
         elif found := _BAD_EXIT.search(line):
             if code is None and state is None:
-                code, host = _code(found), found["host"]
+                code, host, said = _code(found), found["host"], line
         elif found := _ENDED_BY_STEP.search(line):
             # After a task that ended badly it is --kill-on-bad-exit that ended the others.
             cause = _WHY[found["why"]]
@@ -80,7 +80,7 @@ def read(lines: Iterable[str]) -> Words:
             if state is None and not by_us:
                 state, said = cause, line
         elif _KILL_ON_BAD.search(line) and state is None:
-            state, said = JobState.FAILED, line
+            state = JobState.FAILED
         elif found := _STEP_DENIED.search(line):
             denied = found["why"]
     return Words(state, code, host, tuple(dict.fromkeys(failed)), said.strip(), denied.strip())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_scaleperf.launch.guard import Guard, Ward
 from pytest_scaleperf.launch.slurm import evidence
-from pytest_scaleperf.launch.slurm.client import ask
+from pytest_scaleperf.launch.slurm.client import UNKNOWN_JOB, ask
 from pytest_scaleperf.launch.slurm.faults import Class, End, classify
 from pytest_scaleperf.launch.slurm.states import STEPS_FORMAT, Seen, parse_job, parse_steps
 from pytest_scaleperf.launch.trees import Ended
@@ -168,7 +168,7 @@ class StepJob:
         until = time.monotonic() + self._kill_limit
         while True:
             answer = ask(("squeue", "-h", "-s", "-j", self._hold.job, "-o", STEPS_FORMAT))
-            if answer.away:
+            if answer.code != 0 and UNKNOWN_JOB not in answer.err:
                 return False
             step = parse_steps(answer.out).get(self._hold.name)
             if step is None:
@@ -176,7 +176,7 @@ class StepJob:
             if time.monotonic() > until:
                 raise LaunchError(
                     f"{self._spec.job_name}: its step {step} on {', '.join(self._names)} does not end, even by "
-                    "scancel; expected nothing to outlive the case. These nodes need their operator before they measure again"
+                    "scancel; expected nothing to outlive the case. The nodes need their operator first"
                 )
             ask(("scancel", step))
             time.sleep(_LOOK_AGAIN)
