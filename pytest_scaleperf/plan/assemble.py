@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from pytest_scaleperf.model import Suite, System
+from pytest_scaleperf.model import Metric, Suite, System
 from pytest_scaleperf.plan.communication import ModelSize
 from pytest_scaleperf.plan.expected import Basis
 from pytest_scaleperf.plan.forecast import Forecast, State, forecast
@@ -26,6 +26,7 @@ class RungPlan:
     gpus: int
     cases: int
     runs: int
+    spared: int
     closed: int
     beyond: int
     each: float
@@ -39,7 +40,8 @@ class RungPlan:
 class SuitePlan:
     """One suite on one allocation. ``grid`` is None where nothing is gated: then the suite is the grid.
 
-    ``why_no_outlook`` says what is missing for projections; empty where there are some or nothing is gated.
+    ``why_no_outlook`` says what is missing for projections; empty where there are some, nothing is gated, or the
+    system judges no speed.
     """
 
     suite: Suite
@@ -84,7 +86,7 @@ def make_plan(
     found = forecast(suite, asked.gpus, past)
     speeds = known_speeds(suite, past, asked.baselines, given or {})
     gated = any(one.gated for one in found)
-    missing = _missing(system, asked.model, known=bool(speeds)) if gated else ""
+    missing = _missing(system, asked.model, known=bool(speeds)) if gated and Metric.TPS in system.judge else ""
     projected: tuple[Outlook, ...] = ()
     if gated and not missing and asked.model is not None and system.network is not None:
         projected = outlooks(suite, speeds, past, Machine(asked.model, system.network, system.gpus_per_node))
@@ -120,14 +122,21 @@ def _rung(mine: Sequence[Forecast]) -> RungPlan:
         gpus=mine[0].case.gpus,
         cases=len(mine),
         runs=len(runs),
+        spared=sum(one.state is State.SPARED for one in mine),
         closed=sum(one.state is State.CLOSED for one in mine),
         beyond=sum(one.state is State.BEYOND for one in mine),
         each=median(one.expected.seconds for one in mine),
         bases=tuple(dict.fromkeys(one.expected.basis for one in mine)),
         expected=sum(one.gpu_seconds for one in runs),
-        least=sum(one.gpu_seconds for one in within if not one.gated),
-        most=sum(one.gpu_seconds for one in within),
+        least=sum(one.gpu_seconds for one in runs if not one.gated),
+        most=sum(one.gpu_seconds for one in within if not _never(one)),
     )
+
+
+def _never(one: Forecast) -> bool:
+    """Whether a candidate is one too many: around a peak as many are launched as there are offsets."""
+    search = one.case.search
+    return one.state is State.SPARED and search is not None and search.offsets is not None
 
 
 def _missing(system: System, model: ModelSize | None, *, known: bool) -> str:

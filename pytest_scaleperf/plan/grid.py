@@ -5,7 +5,7 @@ batches and sequences stay what they are, and its layouts are all that the same 
 smallest that was swept, doubling up to the GPU count, with what remains as replicas. A ladder may leave degrees out at
 the bottom because small rungs answer for large ones; a search without a ladder has nothing that answers for them.
 ``own`` counts only the degrees that the lowest rungs have themselves: it cannot even find the ladder's result where
-that is of a larger degree.
+that is of a larger degree. Candidates of a search count all, but for those that are known not to fit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from pytest_scaleperf.model import Layout
-from pytest_scaleperf.plan.forecast import Forecast
+from pytest_scaleperf.plan.forecast import Forecast, State
 
 _Other = tuple[int, int, int, int]
 """tp, cp, pp, ep."""
@@ -38,7 +38,7 @@ def exhaustive(forecasts: Sequence[Forecast], gpus: int) -> Grid:
     times = defaultdict[tuple[_Other, str, int, int], list[float]](list)
     shards = defaultdict[_Other, set[int]](set)
     for one in forecasts:
-        if not one.gated:
+        if not one.gated and one.state is not State.CLOSED:
             case = one.case
             other = _other(case.layout)
             times[other, case.activation_checkpoint, case.batch.local, case.batch.sequence].append(one.expected.seconds)

@@ -17,6 +17,7 @@ from pytest_scaleperf.report.numbers import change, counted, figure, hours
 _SHORT = {Basis.CASE: "case", Basis.RUNG: "rung", Basis.GUESS: "guess"}
 _REASONS = 6
 _PROJECTED = 12
+_TEXTS = ("from", "speed of")
 _MINUTE, _HOUR = 60.0, 3600.0
 
 
@@ -52,7 +53,7 @@ def spent_lines(spent: Spent) -> Iterator[str]:
     rows += [(str(r.gpus), str(r.cases), str(r.launches), hours(r.gpu_seconds)) for r in spent.rungs]
     launches = sum(rung.launches for rung in spent.rungs)
     rows.append(("all", str(sum(rung.cases for rung in spent.rungs)), str(launches), hours(spent.gpu_seconds)))
-    yield from (f"  {line}" for line in _table(rows))
+    yield from (f"  {line}" for line in (_table(rows) if spent.rungs else ["no case was launched"]))
     yield ""
     yield f"  gates saved: {_saved(spent.gates)}"
     yield f"  rehearsals saved: {_saved(spent.rehearsals)}, and took {hours(spent.rehearsed)} device-hours"
@@ -79,14 +80,14 @@ def duration(seconds: float) -> str:
 
 def _rows(plan: SuitePlan) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
-        ("rung", "cases", "run", "closed", "beyond", "time each", "from", "GPU-hours", "at least", "at most")
+        ("rung", "cases", "run", "spared", "closed", "beyond", "time each", "from", "GPU-hours", "at least", "at most")
     ]
     rows += [_row(str(rung.gpus), [rung]) for rung in plan.rungs]
     return [*rows, _row("all", plan.rungs)]
 
 
 def _row(name: str, rungs: Sequence[RungPlan]) -> tuple[str, ...]:
-    counts = [sum(getattr(rung, what) for rung in rungs) for what in ("cases", "runs", "closed", "beyond")]
+    counts = [sum(getattr(rung, what) for rung in rungs) for what in ("cases", "runs", "spared", "closed", "beyond")]
     each = duration(rungs[0].each) if len(rungs) == 1 and name != "all" else ""
     bases = "" if not each else "+".join(_SHORT[basis] for basis in rungs[0].bases)
     sums = [sum(getattr(rung, what) for rung in rungs) for what in ("expected", "least", "most")]
@@ -115,7 +116,7 @@ def _remarks(plan: SuitePlan) -> Iterator[str]:
 
 
 def _gate_lines(forecasts: Sequence[Forecast]) -> Iterator[str]:
-    assumed = sum(one.assumed for one in forecasts)
+    assumed = sum(one.assumed and one.state is State.RUNS for one in forecasts)
     if assumed:
         yield f"gates: {counted(assumed, 'case')} would run if a parent passes, of which nothing is recorded yet"
     by_record = sum(one.gated and one.state is State.RUNS and not one.assumed for one in forecasts)
@@ -171,8 +172,9 @@ def _saved(saved: Saved) -> str:
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Columns side by side, numbers to the right; a column that is empty below its title is left out."""
+    left = {0, *(i for i, title in enumerate(rows[0]) if title in _TEXTS)}
     kept = [i for i in range(len(rows[0])) if any(row[i] not in ("", "0") for row in rows[1:]) or i == 0]
     widths = {i: max(len(row[i]) for row in rows) for i in kept}
     for row in rows:
-        cells = [row[i].ljust(widths[i]) if i in (0, kept[-1]) else row[i].rjust(widths[i]) for i in kept]
+        cells = [row[i].ljust(widths[i]) if i in left else row[i].rjust(widths[i]) for i in kept]
         yield "  ".join(cells).rstrip()

@@ -43,25 +43,26 @@ def simulate(tasks: Sequence[Task], gpus: int, gpus_per_node: int) -> Simulated:
     Raises LaunchError where one can never run there.
     """
     packer, queue = Packer(nodes_of(gpus, gpus_per_node)), _Queue(gpus_per_node)
-    known, opens = {task.key: task for task in tasks}, defaultdict[str, list[Task]](list)
+    known = {task.key: task for task in tasks}
+    families = defaultdict[tuple[str, ...], list[Task]](list)
     for task in tasks:
-        for parent in task.after:
-            opens[parent].append(task)
-        if not task.after:
-            queue.add(task)
+        families[task.after].append(task)
+    opens = defaultdict[str, list[tuple[str, ...]]](list)
+    for parents in families:
+        for parent in parents:
+            opens[parent].append(parents)
+    queue.add(families.pop((), []))
     ends: list[tuple[float, int, str]] = []
-    now, released = 0.0, {task.key for task in tasks if not task.after}
+    now = 0.0
     while True:
-        for wanted in queue.started(packer):
-            heapq.heappush(ends, (now + known[wanted.key].seconds, len(ends), wanted.key))
+        for number, wanted in enumerate(queue.started(packer)):
+            heapq.heappush(ends, (now + known[wanted.key].seconds, number, wanted.key))
         if not ends:
             break
         now, _, key = heapq.heappop(ends)
         packer.free(key)
-        for task in opens[key]:
-            if task.key not in released:
-                released.add(task.key)
-                queue.add(task)
+        for parents in opens[key]:
+            queue.add(families.pop(parents, []))
     return Simulated(now, sum(task.gpus * task.seconds for task in tasks), gpus * now)
 
 
@@ -72,9 +73,10 @@ class _Queue:
         self._gpus_per_node = gpus_per_node
         self._waiting: dict[Resources, deque[Wanted]] = defaultdict(deque)
 
-    def add(self, task: Task) -> None:
-        resources = Resources(task.gpus, self._gpus_per_node, task.exclusive)
-        self._waiting[resources].append(Wanted(task.key, resources))
+    def add(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            resources = Resources(task.gpus, self._gpus_per_node, task.exclusive)
+            self._waiting[resources].append(Wanted(task.key, resources))
 
     def started(self, packer: Packer) -> Iterator[Wanted]:
         """Start whatever may start now."""
