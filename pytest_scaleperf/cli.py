@@ -15,6 +15,7 @@ from rich.table import Table
 from pytest_scaleperf import steady
 from pytest_scaleperf.baselines_cli.command import baselines_app
 from pytest_scaleperf.model import Metric, Outcome, StopReason
+from pytest_scaleperf.plan.command import plan
 from pytest_scaleperf.preflight_cli import preflight_command
 from pytest_scaleperf.printable import one_line
 from pytest_scaleperf.report.command import report
@@ -37,6 +38,7 @@ _UNREADABLE = 2
 
 app.add_typer(trace_app, name="trace")
 app.command()(report)
+app.command()(plan)
 app.command(name="preflight")(preflight_command)
 app.add_typer(baselines_app, name="baselines")
 
