@@ -10,8 +10,9 @@ from typing import Self
 
 from pytest_scaleperf.launch.guard import Guard
 from pytest_scaleperf.launch.slurm import allotted, evidence, render
-from pytest_scaleperf.launch.slurm.client import cluster, without_slurm
+from pytest_scaleperf.launch.slurm.client import UNKNOWN_JOB, ask, cluster, without_slurm
 from pytest_scaleperf.launch.slurm.keep import Keep
+from pytest_scaleperf.launch.slurm.states import STEPS_FORMAT, parse_steps
 from pytest_scaleperf.launch.slurm.step import Hold, StepJob
 from pytest_scaleperf.model import (
     JobResult,
@@ -113,8 +114,6 @@ class AllocationLauncher:
 
         Raises LaunchError where it cannot be started.
         """
-        if self._closed:
-            raise LaunchError(f"{spec.job_name}: not started: this launcher is closed, its session has ended")
         self._require_allocation()
         placement = spec.placement
         if placement is None or not placement.nodes or not spec.argv:
@@ -170,6 +169,8 @@ class AllocationLauncher:
             return
         try:
             stuck = guard.close(self._limits[0])
+            if keep is not None:
+                self._forget_ended(keep)
         finally:
             # The keeper looks for steps that are still there, and cancels them by id.
             if keep is not None:
@@ -177,6 +178,15 @@ class AllocationLauncher:
         self._guard = self._keep = None
         if stuck:
             raise LaunchError(f"the session leaves processes behind that SIGKILL does not end: {stuck}; expected none")
+
+    def _forget_ended(self, keep: Keep) -> None:
+        """One question instead of the keeper's patience: usually srun has ended every step by now."""
+        if not self._jobs:
+            return
+        answer = ask(("squeue", "-h", "-s", "-j", self.job, "-o", STEPS_FORMAT))
+        if answer.code == 0 or UNKNOWN_JOB in answer.err:
+            for name in self._jobs.keys() - parse_steps(answer.out).keys():
+                keep.forget_step(self.job, name)
 
     def _ready(self) -> tuple[Guard, Keep]:
         if self._guard is not None and not self._guard.is_ours:
@@ -220,6 +230,8 @@ class AllocationLauncher:
             self._over = f"{word} (reason {reason})"
 
     def _require_allocation(self) -> None:
+        if self._closed:
+            raise LaunchError("nothing is started any more: this launcher is closed, its session has ended")
         if self._over:
             raise LaunchError(
                 f"the allocation {self.job} has ended: {self._over}; expected it to last as long as the session. Make "

@@ -65,8 +65,9 @@ class Cluster:
 
     def down(self) -> None:
         """End every daemon and all that they have started."""
-        with suppress(subprocess.TimeoutExpired):
-            self.tell("scancel", "--me")
+        if self._look("slurmctld") is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self.tell("scancel", "--me")
         for node in self.nodes:
             self.power_off(node)
         self._signal("slurmctld", signal.SIGKILL)
@@ -172,7 +173,8 @@ class Cluster:
         (home / "socket").unlink(missing_ok=True)
         self._start(
             "munged",
-            ["munged", "--foreground", f"--socket={home}/socket", f"--key-file={key}", f"--pid-file={home}/pid",
+            ["munged", "--foreground", "--force",  # a parent folder may be closed to others
+             f"--socket={home}/socket", f"--key-file={key}", f"--pid-file={home}/pid",
              f"--log-file={home}/log", f"--seed-file={home}/seed", "--num-threads=4"],
         )  # fmt: skip
         deadline = time.monotonic() + 10
@@ -256,7 +258,7 @@ def _version() -> tuple[int, int]:
 
 
 def _open_to_all(folder: Path) -> None:
-    """munged trusts only folders that others may pass but not write."""
+    """For munged, which trusts only folders that others may pass but not write."""
     for name in ("", "etc", "run", "log", "munge"):
         (folder / name).chmod(0o755)
 
