@@ -132,6 +132,7 @@ class Rehearser:
             steps=case.suite.rehearse.steps,
             reserve_gib=None if room.share is None else room.reserve_gib,
             fingerprint=fingerprint,
+            expect=case.expect,
             notes=notes,
             session=campaign.session.id,
             finished=time.time(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from pytest_scaleperf.model import Case, LaunchError, Outcome, ScalePerfError
+from pytest_scaleperf.model import Case, LaunchError, ScalePerfError
 from pytest_scaleperf.plugin.live import LiveLine
 from pytest_scaleperf.plugin.state import STATE, State
 from pytest_scaleperf.report import rehearsed_text
@@ -42,7 +42,7 @@ class ScalePerfRehearsal:
         Raises Regression with what was found and the next command.
         """
         self.checked = True
-        if not _is_well(self.case, self.rehearsal):
+        if not self.rehearsal.is_well:
             raise self._failure(rehearsed_text.failure_text(self.case, self.rehearsal), False)  # pytrace
 
     @property
@@ -74,7 +74,7 @@ def given(
     answer = ScalePerfRehearsal(case, found, failure)
     yield answer
     report = request.node.stash.get(call, None)
-    if report is not None and report.outcome == "passed" and not (answer.checked and _is_well(case, found)):
+    if report is not None and report.outcome == "passed" and not (answer.checked and found.is_well):
         why = "caught its verdict" if answer.checked else "never called scaleperf.check()"
         pytest.fail(f"{case.id}: the test {why}: {found.fit}: {found.reason}", pytrace=False)
 
@@ -102,12 +102,6 @@ def _begun(config: pytest.Config, state: State) -> Rehearser:
     config.stash[_REHEARSER] = rehearser
     rehearser.take_up(state.selected)
     return rehearser
-
-
-def _is_well(case: Case, found: Rehearsal) -> bool:
-    """It fits; or it ends as the suite expects of the real case. What fits although it should not is no failure."""
-    expected = case.expect is not Outcome.COMPLETED and any(rank.outcome is case.expect for rank in found.ranks)
-    return found.fit.fits or expected
 
 
 def refuse_options(config: pytest.Config) -> None:

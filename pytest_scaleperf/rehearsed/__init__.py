@@ -18,12 +18,14 @@ from pytest_scaleperf.rehearsed.judge import (
     room_of,
     with_baseline,
 )
+from pytest_scaleperf.rehearsed.stored import SCHEMA as REHEARSAL_FORM
 from pytest_scaleperf.rehearsed.stored import as_record, from_record
 from pytest_scaleperf.rehearsed.tax import Attribution, Cause, Speeds, attribute, communication_tax
 from pytest_scaleperf.rehearsed.words import Fit, RankRehearsal, Rehearsal, WithBaseline
 
 __all__ = [
     "DEFAULT_RESERVE_GIB",
+    "REHEARSAL_FORM",
     "Attribution",
     "Cause",
     "Fit",

@@ -88,8 +88,9 @@ class WithBaseline:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """A rehearsed case: the worst of its ranks. ``fingerprint`` is the real case's, ``finished`` in seconds since 1970.
+    """A rehearsed case: the worst of its ranks.
 
+    ``fingerprint`` is the real case's, ``expect`` how the suite says that it ends, ``finished`` in seconds since 1970.
     Never a measurement: nothing of it is compared with a baseline but memory, and it opens no gate.
     """
 
@@ -106,11 +107,18 @@ class Rehearsal:
     steps: int
     reserve_gib: float | None
     fingerprint: Fingerprint | None
+    expect: Outcome = Outcome.COMPLETED
     with_baseline: WithBaseline | None = None
     notes: tuple[str, ...] = ()
     session: str = ""
     finished: float = 0.0
     where: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        """False where its test is red: it does not fit, is not valid or failed, and the suite expects no such end."""
+        expected = self.expect is not Outcome.COMPLETED and any(rank.outcome is self.expect for rank in self.ranks)
+        return self.fit.fits or expected or self.fit is Fit.NOT_REHEARSABLE
 
     @property
     def fullest(self) -> RankRehearsal | None:
