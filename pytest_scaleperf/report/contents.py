@@ -21,7 +21,7 @@ from pytest_scaleperf.model import (
     Outcome,
     StopReason,
 )
-from pytest_scaleperf.rehearsed import Rehearsal
+from pytest_scaleperf.preflight import ProbeReport
 from pytest_scaleperf.report.traces import Trace
 
 TITLE = "scaleperf"
@@ -239,19 +239,6 @@ class Scaling(ScalingTold):
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsedCase:
-    """A rehearsal beside the real case of the same fingerprint: tokens/s per GPU, and what communication costs of it.
-
-    ``tax`` is a fraction of the ceiling, ``cause`` what a regression is put down to (empty: there is none).
-    """
-
-    rehearsal: Rehearsal
-    real_tps: float | None = None
-    tax: float | None = None
-    cause: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Session:
     """One session: when it began, with which arguments, what it cost."""
 
@@ -291,7 +278,8 @@ class Report:
     gpu_seconds: float
     all_gpu_seconds: float
     counts: Mapping[str, int] = field(default_factory=dict)
-    rehearsals: tuple[RehearsedCase, ...] = ()
+    preflights: tuple[tuple[str, ProbeReport], ...] = ()
+    """Those of this report's sessions, with the session's name."""
 
     @property
     def measures_cpu(self) -> bool:
@@ -302,4 +290,4 @@ class Report:
     def is_red(self) -> bool:
         """True where anything failed, or could not be read."""
         red = any(case.now.is_red for case in self.cases) or any(scaling.is_red for scaling in self.scalings)
-        return red or bool(self.faults or self.others) or any(not each.rehearsal.is_well for each in self.rehearsals)
+        return red or bool(self.faults or self.others)
