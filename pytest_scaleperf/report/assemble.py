@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_scaleperf.model import Decision, ScalePerfError
+from pytest_scaleperf.rehearsed import Rehearsal
 from pytest_scaleperf.report import preflight
 from pytest_scaleperf.report.contents import (
     MAX_AGE_HOURS,
@@ -25,6 +26,7 @@ from pytest_scaleperf.report.contents import (
 from pytest_scaleperf.report.junit_entry import entry_of, scaling_of
 from pytest_scaleperf.report.junit_in import JUnitFile, read_junit
 from pytest_scaleperf.report.records_in import Found, SessionFile, read_folders
+from pytest_scaleperf.report.rehearsals import rehearsed_cases
 
 
 def read(
@@ -42,8 +44,10 @@ def read(
     faults = [*found.faults, *junit_faults]
     attempts = [part.attempt for file in files for part in file.parts]
     scalings, attempts = _scalings(found.scalings, attempts, faults)
+    attempts, failed = _without_rehearsals(attempts, found.rehearsals)
     entries, others = _with_tests(found.entries, attempts, faults)
-    if not entries:
+    others += failed
+    if not entries and not found.rehearsals:
         listed = "".join(f"\n  {fault.where}: {fault.why}" for fault in faults)
         raise ScalePerfError(f"no case is recorded in {', '.join(map(str, paths))}{listed}")
     report = _report(entries, found, max_age)
@@ -55,7 +59,7 @@ def read(
 
 
 def _report(entries: Sequence[Entry], found: Found, max_age: float) -> Report:
-    newest = max(entry.finished for entry in entries)
+    newest = max([entry.finished for entry in entries] + [each.finished for each in found.rehearsals])
     current = _current(entries, newest - max_age)
     histories = [_history(group, current) for group in _by_case(entries)]
     cases = tuple(history for history in histories if history.recent)
@@ -71,6 +75,7 @@ def _report(entries: Sequence[Entry], found: Found, max_age: float) -> Report:
         gpu_seconds=sum(entry.gpu_seconds for entry in entries if _session(entry) in current),
         all_gpu_seconds=sum(entry.gpu_seconds for entry in entries),
         counts=Counter(case.now.verdict for case in cases),
+        rehearsals=rehearsed_cases(found.rehearsals, cases, newest - max_age),
     )
 
 
@@ -107,6 +112,17 @@ def _history(entries: Sequence[Entry], current: set[str]) -> CaseHistory:
     telling = [entry for entry in recent or entries if not entry.is_beyond] or recent or entries
     now = telling[-1]
     return CaseHistory(now, tuple(entry for entry in entries if entry is not now), recent)
+
+
+def _without_rehearsals(
+    attempts: Sequence[Attempt], rehearsals: Sequence[Rehearsal]
+) -> tuple[list[Attempt], list[Attempt]]:
+    """The tests that are no rehearsals, and those rehearsals that failed and of which no record tells."""
+    told = {rank.folder for each in rehearsals for rank in each.ranks}
+    is_rehearsal = [attempt.said("rehearsal") is not None for attempt in attempts]
+    others = [attempt for attempt, found in zip(attempts, is_rehearsal, strict=True) if not found]
+    mine = [attempt for attempt, found in zip(attempts, is_rehearsal, strict=True) if found]
+    return others, [each for each in mine if _is_bad(each) and each.said("rehearsal.folder") not in told]
 
 
 def _scalings(

@@ -22,6 +22,7 @@ from pytest_scaleperf.model import (
     StopReason,
 )
 from pytest_scaleperf.preflight import ProbeReport
+from pytest_scaleperf.rehearsed import Rehearsal
 from pytest_scaleperf.report.traces import Trace
 
 TITLE = "scaleperf"
@@ -239,6 +240,19 @@ class Scaling(ScalingTold):
 
 
 @dataclass(frozen=True, slots=True)
+class RehearsedCase:
+    """A rehearsal beside the real case of the same fingerprint: tokens/s per GPU, and what communication costs of it.
+
+    ``tax`` is a fraction of the ceiling, ``cause`` what a regression is put down to (empty: there is none).
+    """
+
+    rehearsal: Rehearsal
+    real_tps: float | None = None
+    tax: float | None = None
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """One session: when it began, with which arguments, what it cost."""
 
@@ -278,6 +292,7 @@ class Report:
     gpu_seconds: float
     all_gpu_seconds: float
     counts: Mapping[str, int] = field(default_factory=dict)
+    rehearsals: tuple[RehearsedCase, ...] = ()
     preflights: tuple[tuple[str, ProbeReport], ...] = ()
     """Those of this report's sessions, with the session's name."""
 
@@ -290,4 +305,4 @@ class Report:
     def is_red(self) -> bool:
         """True where anything failed, or could not be read."""
         red = any(case.now.is_red for case in self.cases) or any(scaling.is_red for scaling in self.scalings)
-        return red or bool(self.faults or self.others)
+        return red or bool(self.faults or self.others) or any(not each.rehearsal.is_well for each in self.rehearsals)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from pytest_scaleperf.model import Decision, Metric, MetricVerdict
-from pytest_scaleperf.report import preflight, trace_markdown, views
+from pytest_scaleperf.report import preflight, rehearsals, trace_markdown, views
 from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Report
 from pytest_scaleperf.report.escape import code, markdown
 from pytest_scaleperf.report.numbers import change, counted, figure, hours, moment, percent
@@ -16,6 +16,7 @@ MOST_BYTES = 60_000
 
 _HEAD, _CHANGED, _LADDER, _SCALINGS, _NOT_RUN, _LOGS, _ALL = 4_000, 13_000, 6_000, 5_000, 5_000, 6_000, 6_000
 _NOTES, _SESSIONS, _TRACES, _DIFFERENCES = 2_500, 1_500, 2_500, 5_000
+_REHEARSALS = 4_000
 _REASON = 160
 _LONG_REASON = 400
 _NAMES = 6
@@ -31,6 +32,7 @@ def render(report: Report, title: str = TITLE) -> str:
         _ladder(report),
         _scalings(report),
         _traces(report),
+        _rehearsals(report),
         _preflights(report),
         _not_run(report),
         _notes(report),
@@ -151,6 +153,17 @@ def _preflights(report: Report) -> str:
             told += [_table(titles, "l" + "r" * (len(titles) - 1), cells, _NOTES)] if rows else []
         shown.append("\n\n".join(told))
     return "### Pre-flight\n\n" + "\n\n".join(shown) if shown else ""
+
+
+def _rehearsals(report: Report) -> str:
+    if not report.rehearsals:
+        return ""
+    rows = [
+        (code(first), ranks, word, *numbers, code(why, _REASON * 2) if why else "")
+        for first, ranks, word, *numbers, why in map(rehearsals.cells, report.rehearsals)
+    ]
+    text = "One process on one device stood for one rank. Communication is 1 - real / ceiling.\n\n"
+    return "### Rehearsals\n\n" + text + _table(rehearsals.TITLES, rehearsals.SIDES, rows, _REHEARSALS)
 
 
 def _traces(report: Report) -> str:

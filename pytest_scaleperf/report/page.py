@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from pytest_scaleperf.model import FINGERPRINT_FIELDS, Decision, Metric
-from pytest_scaleperf.report import numbers, preflight, trace_view, views
+from pytest_scaleperf.report import numbers, preflight, rehearsals, trace_view, views
 from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Launch, Report, Scaling
 from pytest_scaleperf.report.escape import lines
 from pytest_scaleperf.report.sparkline import colour, history, series
@@ -95,6 +95,9 @@ def render(report: Report, album: Album, title: str = TITLE) -> str:
         notes=views.notes(report),
         steps=views.ladder(report),
         traced=trace_view.traced(report),
+        rehearsed=[(each.rehearsal.is_well, rehearsals.cells(each)) for each in report.rehearsals],
+        rehearsal_titles=rehearsals.TITLES,
+        rehearsal_sides=rehearsals.SIDES,
         suites=_suites(report, album),
         left_out=album.left_out,
         columns=views.COLUMNS,

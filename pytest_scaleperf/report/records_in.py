@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,12 +20,14 @@ from pytest_scaleperf.model import (
     MetricVerdict,
     ScalePerfError,
 )
+from pytest_scaleperf.rehearsed import REHEARSAL_FORM, Rehearsal, from_record
 from pytest_scaleperf.report.contents import Entry, Fault, Launch, Scaling, ScalingTold
 from pytest_scaleperf.report.traces import Trace
 
 SCHEMA = 1
 SCALING = "scaling"
-"""The form of records that this reads, and the folder of scaling tests; a test holds them equal to what is written."""
+REHEARSALS = "rehearsals"
+"""The form of records that this reads, and folders beside them; a test holds them equal to what is written."""
 
 _Told = TypeVar("_Told")
 
@@ -77,6 +80,7 @@ class Found:
     sessions: tuple[SessionFile, ...]
     scalings: tuple[Scaling, ...]
     faults: tuple[Fault, ...]
+    rehearsals: tuple[Rehearsal, ...] = ()
 
 
 def read_folders(folders: tuple[Path, ...]) -> Found:
@@ -108,7 +112,9 @@ def read_folders(folders: tuple[Path, ...]) -> Found:
             scaling = _scaling(path, faults)
             if scaling is not None:
                 scalings.setdefault((scaling.session, scaling.pair, scaling.finished), scaling)
-    return Found(tuple(entries.values()), tuple(sessions.values()), tuple(scalings.values()), tuple(faults))
+    rehearsals = _rehearsals(given.values(), faults)
+    told = tuple(entries.values()), tuple(sessions.values()), tuple(scalings.values())
+    return Found(*told, tuple(faults), rehearsals)
 
 
 def _sessions(folder: Path) -> list[Path]:
@@ -145,6 +151,23 @@ def _scaling(path: Path, faults: list[Fault]) -> Scaling | None:
         return None
     kept = {each.name: getattr(told, each.name) for each in fields(ScalingTold)}
     return Scaling(**kept, where=str(path))
+
+
+def _rehearsals(sessions: Iterable[Path], faults: list[Fault]) -> tuple[Rehearsal, ...]:
+    kept: dict[tuple[str, str, float], Rehearsal] = {}
+    for path in (path for session in sessions for path in sorted((session / REHEARSALS).glob("*.json"))):
+        found = _rehearsal(path, faults)
+        if found is not None:
+            kept.setdefault((found.session, found.case_id, found.finished), found)
+    return tuple(kept.values())
+
+
+def _rehearsal(path: Path, faults: list[Fault]) -> Rehearsal | None:
+    record = _decoded(path, dict, faults)
+    found = None if record is None else from_record(record, str(path))
+    if record is not None and found is None:
+        faults.append(Fault(str(path), f"no rehearsal of form {REHEARSAL_FORM}"))
+    return found
 
 
 def _usable(record: _Record | _ScalingRecord, path: Path, faults: list[Fault]) -> bool:
