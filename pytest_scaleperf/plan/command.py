@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +41,9 @@ def plan(  # noqa: PLR0913 - each is one option of the command line
         list[str] | None,
         typer.Option(metavar="PATTERN=VALUE", help="A case's tokens/s per GPU that you know; may be repeated."),
     ] = None,
+    preflight: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A pre-flight's report: its bandwidths, not the stated ones.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Say what would run rung by rung, how long it takes, and what a larger rung will reach.
@@ -50,6 +54,8 @@ def plan(  # noqa: PLR0913 - each is one option of the command line
 
     try:
         known = _suites(suites or [Path("suites")], baselines, system)
+        if preflight is not None:
+            known = _probed(known, preflight)
         past = read_past(run_dir)
         if after is not None:
             _spent(after, run_dir, known, past, as_json=as_json)
@@ -75,6 +81,20 @@ def _suites(paths: list[Path], baselines: Path, wanted: str | None) -> list[tupl
         listed = ", ".join(f"{suite.name} (system {suite.system})" for suite in found) or "none"
         raise ScalePerfError(f"{', '.join(map(str, paths))}: expected suites to plan, found {listed}")
     return [(suite, load_system(baselines, suite.system)) for suite in mine]
+
+
+def _probed(known: list[tuple[Suite, System]], preflight: Path) -> list[tuple[Suite, System]]:
+    from pytest_scaleperf.plan.probed import probed_network  # noqa: PLC0415 - as in plan
+    from pytest_scaleperf.preflight.store import load  # noqa: PLC0415 - as in plan
+
+    report = load(preflight)
+    stated = [system for _, system in known if system.network is not None]
+    if not stated:
+        probed_network(None, report)
+    return [
+        (suite, replace(system, network=probed_network(system.network, report)) if system in stated else system)
+        for suite, system in known
+    ]
 
 
 def _question(

@@ -166,7 +166,7 @@ def _budget_lines(plan: SuitePlan, tokens: float) -> Iterator[str]:
 def _saved(saved: Saved) -> str:
     if not saved.cases:
         return "nothing"
-    more = f" ({saved.unknown} of them are in no suite any more)" if saved.unknown else ""
+    more = f" (without {saved.unknown} that no suite has any more)" if saved.unknown else ""
     return f"{counted(saved.cases, 'case')}, about {hours(saved.gpu_seconds)} GPU-hours{more}"
 
 
