@@ -1,4 +1,4 @@
-"""Trace JSON to typed events, half a MiB at a time; every fault is an error that names file and byte."""
+"""Trace JSON to typed events, a piece at a time; every fault is an error that names file and byte."""
 
 from __future__ import annotations
 

@@ -181,10 +181,11 @@ class _Gathering:
     def _described(self, batch: Batch, events: list[Event], *, by_shapes: bool = False) -> Ints:
         """Index of each event's collective, -1 for none."""
         found = np.full(len(events), -1)
-        for index, event in enumerate(events):
-            args = event.args
-            if args is None or (args.collective is None and not by_shapes):
-                continue
+        for index, event, args in [
+            (index, event, args)
+            for index, event in enumerate(events)
+            if (args := event.args) is not None and (by_shapes or args.collective is not None)
+        ]:
             if args.collective is not None:
                 try:
                     found[index] = self.collectives[described.from_params(args)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pytest_scaleperf.model import Metric
 from pytest_scaleperf.report import markdown, page, trace_view
 from pytest_scaleperf.report.assemble import read
 from pytest_scaleperf.report.contents import Report
@@ -139,7 +140,7 @@ def test_a_trace_of_another_form_is_named_and_its_record_still_counts(tmp_path: 
     report, _ = read([build.write(tmp_path / "run", [build.record(local=2) | {"trace": trace}])])
     (fault,) = report.faults
     assert "its trace is left out" in fault.why
-    assert [case.now.value(page.Metric.TPS) for case in report.cases] == [28_400.0]
+    assert [case.now.value(Metric.TPS) for case in report.cases] == [28_400.0]
     assert "its trace is left out" in page.render(report, NO_PICTURES)
 
 
