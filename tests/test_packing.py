@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_scaleperf.model import LaunchError, Placement, Resources, Wanted
-from pytest_scaleperf.packing import OVERTAKEN, Node, Packer
+from pytest_scaleperf.packing import OVERTAKEN, OVERTAKEN_BY_ALL, Node, Packer
 
 
 def nodes(count: int, gpus: int = 8, per_switch: int | None = None) -> list[Node]:
@@ -143,7 +143,7 @@ def test_nodes_are_drained_for_a_case_that_was_overtaken_too_often() -> None:
         running.append(chosen.key)
         handed += 8
         packer.choose([big])
-    assert handed == OVERTAKEN * 16
+    assert handed == OVERTAKEN_BY_ALL // 2 * 16, "half of the allocation"
     oldest = {placement for key in running[:2] for placement in _nodes_of(packer, key)}
     assert packer.draining == oldest, "those whose job has run longest"
     young = running.pop()
@@ -154,6 +154,19 @@ def test_nodes_are_drained_for_a_case_that_was_overtaken_too_often() -> None:
     packer.free(running.pop(0))
     assert start(packer, [big, want("u", 8)])[0].key == "big"
     assert not packer.draining
+
+
+def test_a_small_share_of_the_allocation_is_drained_earlier() -> None:
+    packer = Packer(nodes(16))
+    running = [start(packer, [want(f"s{i}", 8)])[0].key for i in range(16)]
+    big, handed = want("big", 32), 0
+    while not packer.draining:
+        packer.free(running.pop(0))
+        running.append(start(packer, [big, want(f"t{handed}", 8)])[0].key)
+        handed += 8
+        packer.choose([big])
+    assert handed == OVERTAKEN * 32
+    assert len(packer.draining) == 4
 
 
 def _nodes_of(packer: Packer, key: str) -> tuple[str, ...]:
@@ -285,7 +298,7 @@ def test_an_endless_stream_of_small_ones_does_not_starve_a_big_one(seed: int, gp
         if wanted is big:
             # At most what may overtake it, and what the nodes that are not drained take until the others are free.
             rest = 0 if exclusive else 9 * 48
-            assert handed <= OVERTAKEN * weight + 8 + rest
+            assert handed <= max(OVERTAKEN, OVERTAKEN_BY_ALL * weight / 48) * weight + 8 + rest
             return
         handed += wanted.resources.gpus
         heapq.heappush(ends, (ends[0][0] + chance.uniform(1, 9) if ends else 1.0, wanted.key))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_scaleperf.model import Resources, Wanted
@@ -24,11 +24,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """Wall time, GPU-seconds that were busy and those that the allocation had in this time."""
+    """Wall time, GPU-seconds that were busy and those that the allocation had in this time; when each task began."""
 
     seconds: float
     busy: float
     available: float
+    starts: Mapping[str, float]
 
 
 def nodes_of(gpus: int, gpus_per_node: int) -> list[Node]:
@@ -53,9 +54,10 @@ def simulate(tasks: Sequence[Task], gpus: int, gpus_per_node: int) -> Simulated:
             opens[parent].append(parents)
     queue.add(families.pop((), []))
     ends: list[tuple[float, int, str]] = []
-    now = 0.0
+    now, starts = 0.0, dict[str, float]()
     while True:
         for number, wanted in enumerate(queue.started(packer)):
+            starts[wanted.key] = now
             heapq.heappush(ends, (now + known[wanted.key].seconds, number, wanted.key))
         if not ends:
             break
@@ -63,7 +65,7 @@ def simulate(tasks: Sequence[Task], gpus: int, gpus_per_node: int) -> Simulated:
         packer.free(key)
         for parents in opens[key]:
             queue.add(families.pop(parents, []))
-    return Simulated(now, sum(task.gpus * task.seconds for task in tasks), gpus * now)
+    return Simulated(now, sum(task.gpus * task.seconds for task in tasks), gpus * now, starts)
 
 
 class _Queue:

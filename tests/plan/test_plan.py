@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,23 @@ def test_no_schedule_beats_the_work_or_the_longest_chain(drawn: list[tuple[int, 
         longest = max(longest, chain)
     assert found.busy == sum(task.gpus * task.seconds for task in tasks)
     assert max(found.busy / 32, longest) <= found.seconds <= sum(task.seconds for task in tasks)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_gated_campaign_keeps_64_nodes_busy_while_small_cases_wait(seed: int) -> None:
+    """200 cases of 16 GPUs, 10 of 128, 2 of 512, durations within 20 %, the larger ones behind gates."""
+    chance = random.Random(seed)  # noqa: S311 - a reproducible campaign, no secret
+    tasks: list[Task] = []
+    for gpus, count, parents in ((16, 200, 0), (128, 10, 16), (512, 2, 128)):
+        below = [task.key for task in tasks if task.gpus == parents]
+        for number in range(count):
+            after = tuple(chance.sample(below, 3)) if below else ()
+            tasks.append(Task(f"{gpus}-{number}", gpus, 600 * chance.uniform(0.8, 1.2), after))
+    starts = simulate(tasks, 512, 8).starts
+    until = max(starts[task.key] for task in tasks if task.gpus == 16)
+    begun = [(task, starts[task.key]) for task in tasks if starts[task.key] < until]
+    busy = sum(task.gpus * (min(begin + task.seconds, until) - begin) for task, begin in begun)
+    assert busy / (512 * until) >= 0.95
 
 
 # The command ---------------------------------------------------------------------------------------------------------
