@@ -54,7 +54,8 @@ def read(
     current = {session.name for session in report.sessions if session.is_current}
     shown = _newest(scalings, current, report.newest - max_age)
     probed = preflight.read_all([path for path in paths if path.is_dir()], current, faults)
-    report = dataclasses.replace(report, preflights=probed)
+    timelines = tuple(each for each in found.timelines if each.session in current)
+    report = dataclasses.replace(report, preflights=probed, timelines=timelines)
     return dataclasses.replace(report, others=tuple(others), faults=tuple(faults), scalings=shown), files
 
 

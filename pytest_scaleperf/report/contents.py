@@ -23,6 +23,7 @@ from pytest_scaleperf.model import (
 )
 from pytest_scaleperf.preflight import ProbeReport
 from pytest_scaleperf.rehearsed import Rehearsal
+from pytest_scaleperf.report.timeline import SessionTimeline
 from pytest_scaleperf.report.traces import Trace
 
 TITLE = "scaleperf"
@@ -294,6 +295,7 @@ class Report:
     counts: Mapping[str, int] = field(default_factory=dict)
     rehearsals: tuple[RehearsedCase, ...] = ()
     preflights: tuple[tuple[str, ProbeReport], ...] = ()
+    timelines: tuple[SessionTimeline, ...] = ()
     """Those of this report's sessions, with the session's name."""
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from pytest_scaleperf.model import FINGERPRINT_FIELDS, Decision, Metric
-from pytest_scaleperf.report import numbers, preflight, rehearsals, trace_view, views
+from pytest_scaleperf.report import numbers, preflight, rehearsals, timeline, trace_view, views
 from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Launch, Report, Scaling
 from pytest_scaleperf.report.escape import lines
 from pytest_scaleperf.report.sparkline import colour, history, series
@@ -35,6 +35,8 @@ _TONES = {
 
 _LISTED = 8
 """Records that a case's section lists; its pictures show more."""
+_TIMELINES = 4
+"""Sessions, the newest, whose launches are drawn over time."""
 _DRAWN = (Metric.TPS, Metric.PEAK_MEMORY)
 """Metrics whose history is drawn for each case; MFU goes with TPS."""
 MOST_DRAWN = 1_000
@@ -95,6 +97,7 @@ def render(report: Report, album: Album, title: str = TITLE) -> str:
         notes=views.notes(report),
         steps=views.ladder(report),
         traced=trace_view.traced(report),
+        timelines=[(each, timeline.chart(each.told)) for each in report.timelines[-_TIMELINES:]],
         rehearsed=[(each.rehearsal.is_well, rehearsals.cells(each)) for each in report.rehearsals],
         rehearsal_titles=rehearsals.TITLES,
         rehearsal_sides=rehearsals.SIDES,
@@ -120,7 +123,7 @@ def _environment() -> Any:  # noqa: ANN401 - jinja2 is imported where a page is 
         finalize=_shown,
     )
     environment.filters |= _filters()
-    environment.globals["trace_parts"] = trace_view.PARTS
+    environment.globals |= {"trace_parts": trace_view.PARTS, "timeline_kinds": timeline.KINDS}
     return environment
 
 
@@ -150,6 +153,8 @@ def _filters() -> dict[str, Callable[..., object]]:
         "amount_of_bytes": lambda values: trace_view.amount(values, numbers.size),
         "pair": trace_view.pair,
         "again": _again,
+        "gpu_time": timeline.words,
+        "not_drawn": timeline.not_drawn,
         "colour": colour,
         "fingerprint": _fingerprint,
         "details": _details,

@@ -21,7 +21,9 @@ from pytest_scaleperf.model import (
     ScalePerfError,
 )
 from pytest_scaleperf.rehearsed import REHEARSAL_FORM, Rehearsal, from_record
+from pytest_scaleperf.report import timeline
 from pytest_scaleperf.report.contents import Entry, Fault, Launch, Scaling, ScalingTold
+from pytest_scaleperf.report.timeline import SessionTimeline
 from pytest_scaleperf.report.traces import Trace
 
 SCHEMA = 1
@@ -81,6 +83,7 @@ class Found:
     scalings: tuple[Scaling, ...]
     faults: tuple[Fault, ...]
     rehearsals: tuple[Rehearsal, ...] = ()
+    timelines: tuple[SessionTimeline, ...] = ()
 
 
 def read_folders(folders: tuple[Path, ...]) -> Found:
@@ -114,7 +117,18 @@ def read_folders(folders: tuple[Path, ...]) -> Found:
                 scalings.setdefault((scaling.session, scaling.pair, scaling.finished), scaling)
     rehearsals = _rehearsals(given.values(), faults)
     told = tuple(entries.values()), tuple(sessions.values()), tuple(scalings.values())
-    return Found(*told, tuple(faults), rehearsals)
+    timelines = _timelines(given.values(), faults)
+    return Found(*told, tuple(faults), rehearsals, timelines)
+
+
+def _timelines(sessions: Iterable[Path], faults: list[Fault]) -> tuple[SessionTimeline, ...]:
+    """What each session's ``timeline.json`` tells; one without launches has no such file."""
+    found: dict[str, SessionTimeline] = {}
+    for path in (session / timeline.FILE for session in sessions):
+        told = _decoded(path, timeline.Timeline, faults) if path.exists() else None
+        if told is not None:
+            found.setdefault(path.parent.name, SessionTimeline(path.parent.name, str(path), told))
+    return tuple(found.values())
 
 
 def _sessions(folder: Path) -> list[Path]:
@@ -135,7 +149,7 @@ def _decoded(path: Path, form: type[_Told], faults: list[Fault]) -> _Told | None
     except OSError as error:
         faults.append(Fault(str(path), error.strerror or str(error)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        kind = "session's file" if form is SessionFile else "record"
+        kind = {SessionFile: "session's file", timeline.Timeline: "timeline"}.get(form, "record")
         faults.append(Fault(str(path), f"no {kind}: {error}"))
     return None
 

@@ -14,7 +14,9 @@ from pytest_scaleperf.report.text import ALL_ROWS_UP_TO
 
 _PREFIX = "scaleperf.rehearsal"
 TITLES = ("case", "ranks", "rehearsal", "GiB", "of memory", "margin GiB", "ceiling TPS", "MFU %", "to baseline", "s")
-"""Columns of the table; the first and the third are words, the others numbers."""
+"""Columns of the table."""
+WORDS = frozenset({0, 2})
+"""Those of them that are words; the others are numbers."""
 
 _NEXT = {
     Fit.DOES_NOT_FIT: (
@@ -55,20 +57,24 @@ def row(found: Rehearsal) -> tuple[str, ...]:
 
 def table(found: Sequence[Rehearsal], *, verbose: bool) -> list[str]:
     """A line for each case; in a long session only those that do not fit. Below it, why."""
-    shown = [each for each in found if verbose or len(found) <= ALL_ROWS_UP_TO or not each.fit.fits]
+    shown = [each for each in found if verbose or len(found) <= ALL_ROWS_UP_TO or not each.is_well]
     grid = [TITLES, *(row(each) for each in shown)]
     widths = [max(len(line[column]) for line in grid) for column in range(len(TITLES))]
-    words = (0, 2)
     lines = [
         "  ".join(
-            cell.ljust(width) if column in words else cell.rjust(width)
+            cell.ljust(width) if column in WORDS else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in grid
     ]
     if len(shown) < len(found):
         lines.append(f"{len(found) - len(shown)} more fit (-v lists them)")
-    lines += [printable(f"{each.case_id}: {each.fit}: {each.reason}") for each in found if each.fit is not Fit.FITS]
+    return [*lines, *reasons(found)]
+
+
+def reasons(found: Sequence[Rehearsal]) -> list[str]:
+    """What is said below the table: why something does not simply fit, and what the marks mean."""
+    lines = [printable(f"{each.case_id}: {each.fit}: {each.reason}") for each in found if each.fit is not Fit.FITS]
     if any(each.with_baseline is not None and not each.with_baseline.is_equal for each in found):
         lines.append("!: the memory is not within the band of the real case's baseline")
     return lines
