@@ -18,6 +18,7 @@ from pytest_scaleperf.model import Metric, Outcome, StopReason
 from pytest_scaleperf.plan.command import plan
 from pytest_scaleperf.preflight_cli import preflight_command
 from pytest_scaleperf.printable import one_line
+from pytest_scaleperf.rehearse_cli.command import rehearse
 from pytest_scaleperf.report.command import report
 from pytest_scaleperf.titan.answer import Given, answer, tokens_per_step_per_gpu
 from pytest_scaleperf.titan.events import EventFile, is_event_file, read_dump
@@ -39,6 +40,7 @@ _UNREADABLE = 2
 app.add_typer(trace_app, name="trace")
 app.command()(report)
 app.command()(plan)
+app.command()(rehearse)
 app.command(name="preflight")(preflight_command)
 app.add_typer(baselines_app, name="baselines")
 
