@@ -41,6 +41,10 @@ class Searcher:
             self._advance(plan, progress)
         return fate
 
+    def told(self, run: CaseRun) -> None:
+        """Take what a case's own test measured: its search goes on from there."""
+        self._plan(run.case).tell(Ask(run.case, Kind.RUN), _ran(run))
+
     def summary(self) -> list[str]:
         """What the searches found, a sentence a line."""
         return [line for plan in self._plans.values() for line in plan.summary()]
@@ -49,10 +53,13 @@ class Searcher:
         """Start what the search wants next, and wait until one of its launches has ended."""
         pending = self._pending[plan.family]
         width = _WIDTH if self.campaign.launcher.side_by_side else 1
-        for ask in plan.wanted(width, tuple(pending)):
-            if self._start(plan, ask):
-                pending.append(ask)
+        asked = plan.wanted(width, tuple(pending))
+        pending += [ask for ask in asked if self._start(plan, ask)]
         if not pending:
+            if not asked:
+                raise LaunchError(
+                    f"the search of {plan.family} waits for nothing and is not decided: this is our fault"
+                )
             return
         self.campaign.pool.drive(lambda: any(self._has_ended(ask) for ask in pending), progress)
         for ask in [ask for ask in pending if self._has_ended(ask)]:
@@ -69,7 +76,7 @@ class Searcher:
             self._rehearser.take_up([ask.case])
             return True
         gate = self.campaign.gate(ask.case)
-        if gate.state is not GateState.OPEN:
+        if gate.state is not GateState.OPEN or ask.case.id in self.campaign.verdicts:
             plan.tell(ask, Answer(Outcome.CANCELLED))
             return False
         self.campaign.take_up(ask.case, gate)

@@ -110,6 +110,8 @@ def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePe
         state.rows.append(text.row(case, Verdict(Decision.MACHINE_FAILED, (), str(error))))
         raise
     state.replayed += run.replayed
+    if case.search is not None:
+        state.searcher().told(run)
     run = run if tracer is None else tracer.add(run, live)
     properties.extend(text.properties(case, run.verdict, run.fingerprint, run.samples))
     if run.trace is not None:

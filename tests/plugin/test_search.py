@@ -1,0 +1,131 @@
+"""A searched local batch in a session: few launches, a reason for every other case, the peak for the rung above."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+TPS = {2: 500, 6: 780, 10: 900, 14: 960, 18: 1000, 22: 975, 26: 950, 30: 925, 34: 900, 38: 880}
+MEMORY = {batch: 20.0 + 1.5 * batch for batch in TPS}
+PEAK = 18
+LADDER: list[dict[str, Any]] = [
+    {
+        "gpus": 2,
+        "dp_shard": 2,
+        "activation_checkpoint": "selective",
+        "local_batch": {"search": {"from": 2, "step": 4, "to": 38}},
+    },
+    {
+        "gpus": 4,
+        "requires": {"gpus": 2, "same": ["activation_checkpoint"]},
+        "dp_shard": 4,
+        "activation_checkpoint": "selective",
+        "local_batch": {"around": "peak", "offsets": [0, 4]},
+    },
+]
+
+
+def small(batch: int) -> str:
+    return f"demo-2gpu-fsdp2-dp1-selective-lbs{batch}"
+
+
+def large(batch: int) -> str:
+    return f"demo-4gpu-fsdp4-dp1-selective-lbs{batch}"
+
+
+def surface(beyond: int = 1000, **more: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """A speed and a memory for each batch; from ``beyond`` on there is none to be had."""
+    told: dict[str, dict[str, Any]] = {
+        f"*-lbs{batch}": {"tps": TPS[batch], "memory": MEMORY[batch]}
+        | ({"fault": "oom", "at": 1} if batch >= beyond else {})
+        for batch in TPS
+    }
+    return told | more
+
+
+@pytest.fixture
+def searched(bare: Project) -> Project:
+    """A project whose lower rung is searched, and whose upper lies around the peak found there."""
+    bare.suite(ladder=LADDER)
+    bare.scenario(surface())
+    return bare
+
+
+def launched(project: Project) -> list[str]:
+    return sorted(name for name, record in project.records().items() if record["samples"])
+
+
+def test_a_search_launches_at_most_half_and_finds_the_peak(searched: Project) -> None:
+    done = searched.run("--record-baselines")
+    assert done.returncode == 0, done.out
+    ran = [name for name in launched(searched) if "2gpu" in name]
+    assert small(PEAK) in ran
+    assert len(ran) <= len(TPS) // 2
+    skipped = {batch for batch in TPS if small(batch) not in ran}
+    assert all("not needed" in done.message(small(batch)) for batch in skipped)
+    assert set(done.kinds().values()) == {"skipped"}  # recorded, or not needed
+    assert f"peak {PEAK}" in done.out or f"{PEAK} " in done.out
+
+
+def test_the_rung_above_runs_around_the_peak_that_was_found(searched: Project) -> None:
+    done = searched.run("--record-baselines")
+    assert [name for name in launched(searched) if "4gpu" in name] == [large(PEAK), large(PEAK + 4)]
+    assert small(PEAK) in done.message(large(2))
+
+
+def test_the_peak_is_taken_from_the_records_of_an_earlier_session(searched: Project) -> None:
+    searched.run("--record-baselines", gpus=2)
+    assert not [name for name in launched(searched) if "4gpu" in name]
+    searched.run("--record-baselines", "-k", "4gpu")
+    assert [name for name in launched(searched) if "4gpu" in name] == [large(PEAK), large(PEAK + 4)]
+
+
+def test_without_a_peak_below_the_rung_above_is_an_error_that_names_the_command(searched: Project) -> None:
+    done = searched.run("--record-baselines", "-k", "4gpu")
+    assert done.returncode == 1
+    assert set(done.kinds().values()) == {"error"}
+    assert "--gpus 2" in done.message(large(2))
+
+
+def test_once_stored_the_same_cases_are_judged_and_nothing_is_searched(searched: Project) -> None:
+    searched.run("--record-baselines", gpus=2)
+    first = launched(searched)
+    done = searched.run(gpus=2)
+    passed = sorted(name for name, kind in done.kinds().items() if kind == "passed")
+    assert (done.returncode, passed) == (0, first), done.out
+    searched.scenario(surface() | {small(PEAK): {"tps": 900}})
+    again = searched.run(gpus=2)
+    assert (again.returncode, again.kind(small(PEAK))) == (1, "failed")
+
+
+def test_a_case_that_was_selected_by_itself_runs(searched: Project) -> None:
+    searched.run("--record-baselines", "-k", small(34) + "]")
+    assert launched(searched) == [small(34)]
+
+
+def test_rehearsals_find_the_edge_and_spare_the_runs_beyond_it(searched: Project) -> None:
+    searched.suite(ladder=LADDER, rehearse={"executable": True})
+    searched.scenario(surface(beyond=26))
+    done = searched.run("--record-baselines", gpus=2)
+    assert done.returncode == 0, done.out
+    ran = [name for name in launched(searched) if "2gpu" in name]
+    assert small(PEAK) in ran
+    assert not {small(batch) for batch in (26, 30, 34, 38)} & set(ran)
+    assert all("beyond the OOM edge 22" in done.message(small(batch)) for batch in (30, 38))
+
+
+def test_a_rehearsed_oom_closes_the_gate_of_the_real_case(searched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = [{"gpus": 2, "dp_shard": 2, "activation_checkpoint": "selective", "local_batch": [22, 26]}]
+    searched.suite(ladder=plain, rehearse={"executable": True})
+    searched.scenario(surface(beyond=26))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    searched.run_raw("--rehearse")
+    done = searched.run("--record-baselines")
+    assert launched(searched) == [small(22)]
+    assert done.kind(small(26)) == "skipped"
+    assert "OOM in rehearsal" in done.message(small(26))
+    searched.suite(ladder=plain, rehearse={"executable": True, "closes_gate": False})
+    assert searched.run("--record-baselines").kind(small(26)) == "failed"
