@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pytest_scaleperf.model import Preflight, System
 from pytest_scaleperf.preflight.words import RATES, Finding, GpuProbe, LinkProbe, ProbeReport, Severity
 
-FLEET_TOLERANCE = 0.07
-"""Where the system's file says nothing: H200s of one machine differed by up to 4 % once they were warm."""
+FLEET_TOLERANCE = 0.08
+"""Where the system's file says nothing: two H200s of one machine differed by 4 % warm, by 7.6 % in a cold call."""
 
 _CPU = "cpu"
 _MODIFIED_Z = 3.5

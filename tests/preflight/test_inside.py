@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +62,50 @@ def test_no_rank_is_in_two_groups_of_a_round_and_every_neighbour_is_tried(world:
 def test_each_node_is_tried_alone(world: int, local: int) -> None:
     tried = {group.ranks for groups in links.rounds(world, local) for group in groups}
     assert {tuple(range(begin, begin + local)) for begin in range(0, world, local)} <= tried
+
+
+KERNEL = """\
+import os, sys, warnings
+warnings.simplefilter("ignore")
+from pytest_scaleperf.preflight.inside import vector_add
+if sys.argv[1] == "compile":
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    aligned = {(place,): [["tt.divisibility", 16]] for place in range(4)}
+    names = {"a_pointer": "*fp32", "b_pointer": "*fp32", "out_pointer": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+    source = ASTSource(fn=vector_add._add, signature=names, constexprs={"BLOCK": 4096}, attrs=aligned)
+    print(triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"])
+else:
+    import torch
+    a, b = torch.rand(10_000), torch.rand(10_000)
+    out = torch.zeros(10_000)
+    vector_add._add[(3,)](a, b, out, 10_000, BLOCK=4096)
+    print(torch.equal(out, a + b))
+"""
+
+
+def kernel(what: str, **environment: str) -> str:
+    pytest.importorskip("triton")
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL, what],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_the_kernel_compiles_for_hopper_with_wide_loads() -> None:
+    """Four floats at a time, or the memory could not be filled: told without a GPU."""
+    text = kernel("compile")
+    assert "sm_90" in text
+    assert "ld.global.v4" in text
+    assert "st.global.v4" in text
+
+
+def test_the_kernel_adds() -> None:
+    assert kernel("interpret", TRITON_INTERPRET="1").strip() == "True"
