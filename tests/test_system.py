@@ -209,3 +209,51 @@ def test_gpus_of_two_kinds_are_refused(machine: Machine) -> None:
     machine.smi("echo NVIDIA A100; echo NVIDIA H100")
     with pytest.raises(SuiteError, match="expected GPUs of one kind, found NVIDIA A100, NVIDIA H100"):
         detect_device(machine.devices)
+
+
+PREFLIGHT = """\
+preflight:
+  tolerance: 15 %
+  memory_gb_s: 6800
+  inside_node:
+    all_gather: {64MiB: 430, 1024MiB: 610.5}
+"""
+
+
+def test_what_a_preflight_expects(tmp_path: Path) -> None:
+    write(tmp_path, "b200", B200 + PREFLIGHT)
+    found = load_system(tmp_path, "b200").preflight
+    assert found is not None
+    assert (found.tolerance, found.fleet_tolerance, found.rates) == (0.15, None, {"memory_gb_s": 6800.0})
+    assert found.link(False, "all_gather", 1024) == 610.5
+    assert found.link(True, "all_gather", 64) is None
+    write(tmp_path, "plain", B200)
+    assert load_system(tmp_path, "plain").preflight is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("64MiB", "64", "all_gather"),
+        ("64MiB", "64GiB", "all_gather"),
+        ("430", "fast", "all_gather.64MiB: expected"),
+        ("430", "-1", "all_gather.64MiB: expected"),
+        ("all_gather", "broadcast", "broadcast"),
+        ("15 %", "150 %", "preflight.tolerance: expected a percentage"),
+        ("memory_gb_s", "memory", "preflight.memory"),
+        ("  tolerance: 15 %\n", "", "preflight.tolerance: expected this key"),
+    ],
+)
+def test_faults_of_what_a_preflight_expects(old: str, new: str, fault: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "b200", B200 + PREFLIGHT.replace(old, new))
+    with pytest.raises(SuiteError) as caught:
+        load_system(tmp_path, "b200")
+    assert f"{path}:" in str(caught.value)
+    assert fault in str(caught.value)
+
+
+def test_the_shipped_h200_expects_what_was_measured() -> None:
+    found = load_system(SHIPPED, "h200").preflight
+    assert found is not None
+    assert found.rates == {"matmul_tflops": 735.0, "memory_gb_s": 4295.0}
+    assert {mib for _, mib in found.inside_node} == {16, 64, 256, 1024}
