@@ -73,6 +73,7 @@ class Packer:
         self._offered: dict[str, Wanted] = {}
         self._alone: str | None = None
         self._overtaken: dict[_Size, int] = {}
+        self._waiting: set[_Size] = set()
         self._reserved: tuple[_Size, frozenset[str]] | None = None
         self._taken = 0
 
@@ -99,8 +100,9 @@ class Packer:
         kinds = self._kinds(waiting)
         for wanted in kinds:
             self.check(wanted)
-        sizes = {_size(wanted.resources) for wanted in kinds}
-        self._overtaken = {size: self._overtaken.get(size, 0) for size in sizes}
+        self._waiting = {_size(wanted.resources) for wanted in kinds}
+        for size in self._waiting:
+            self._overtaken.setdefault(size, 0)
         self._drain(kinds)
         for wanted in kinds:
             placement = self._place(wanted)
@@ -189,6 +191,8 @@ class Packer:
         """Count what was handed out against all that wait and are no smaller; one of its own size starts afresh."""
         gpus = len(placement.nodes) * placement.gpus_on_each
         given = gpus if own is None else self._weight(own)
+        # What waits no longer is forgotten only here: a question about a part of the queue costs the others nothing.
+        self._overtaken = {size: seen for size, seen in self._overtaken.items() if size in self._waiting}
         for size in self._overtaken:
             if size != own and self._weight(size) >= given:
                 self._overtaken[size] += gpus

@@ -169,6 +169,25 @@ def test_a_small_share_of_the_allocation_is_drained_earlier() -> None:
     assert len(packer.draining) == 4
 
 
+def test_a_question_about_one_of_the_queue_does_not_set_the_others_back() -> None:
+    packer = Packer(nodes(16))
+    running = [start(packer, [want(f"s{i}", 8)])[0].key for i in range(16)]
+    big, handed = want("big", 32), 0
+    while not packer.draining:
+        packer.free(running.pop(0))
+        small = want(f"t{handed}", 8)
+        packer.choose([small])
+        running.append(start(packer, [big, small])[0].key)
+        handed += 8
+        packer.choose([big])
+    assert handed == OVERTAKEN * 32
+    drained = packer.draining
+    packer.free(running.pop(0))
+    assert packer.choose([want("u", 8)]) is not None, "nobody is drained for what does not wait any more"
+    assert packer.choose([big, want("u", 8)]) is None
+    assert packer.draining == drained
+
+
 def _nodes_of(packer: Packer, key: str) -> tuple[str, ...]:
     return packer._placed[key].nodes
 

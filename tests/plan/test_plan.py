@@ -18,6 +18,7 @@ from pytest_scaleperf.packing import Packer
 from pytest_scaleperf.plan.assemble import Question, SuitePlan, make_plan
 from pytest_scaleperf.plan.brief import brief
 from pytest_scaleperf.plan.command import plan_app
+from pytest_scaleperf.plan.communication import ModelSize
 from pytest_scaleperf.plan.expected import Basis
 from pytest_scaleperf.plan.forecast import State, forecast
 from pytest_scaleperf.plan.past import Past, read_past
@@ -165,6 +166,30 @@ def test_a_rehearsal_that_does_not_fit_closes_a_gate(tmp_path: Path) -> None:
     found = {one.case.id: one for one in forecast(suite, 16, read_past(run_dir))}
     assert found[case.id].state is State.CLOSED
     assert found[case.id].reason.startswith("OOM in rehearsal: 2.50 GiB more were asked for")
+
+
+def test_rehearsed_ceilings_of_both_cases_enter_the_projection(tmp_path: Path) -> None:
+    suite = load_suite(ROOT / "suites" / "b200_30b_a3b.yaml")
+    below, above = "b200-30b-a3b-16gpu-fsdp16-dp1-selective-lbs18", "b200-30b-a3b-128gpu-fsdp128-dp1-selective-lbs22"
+    folder = session(tmp_path, {})
+    (folder / "rehearsals").mkdir()
+    for case in suite.cases():
+        if case.id in (below, above):
+            rank = {"rank": 0, "fit": "fits", "tps": 30_000.0 if case.id == below else 31_000.0}
+            told = {
+                "schema": 1, "rehearsal": 1, "case_id": case.id, "suite": suite.name, "system": "b200",
+                "gpus": case.gpus, "layout": as_plain(case.layout), "activation_checkpoint": "selective",
+                "batch": as_plain(case.batch), "fit": "fits", "reason": "", "ranks": [rank], "steps": 5,
+                "reserve_gib": None, "fingerprint": None,
+            }  # fmt: skip
+            (folder / "rehearsals" / f"{case.id}.json").write_text(json.dumps(told))
+    asked = Question(128, ROOT / "baselines", ModelSize(30.5e9, 48))
+    plan = make_plan(suite, load_system(ROOT / "baselines", "b200"), read_past(tmp_path), asked, {below: 28_400.0})
+    found = {one.case.id: one.projection for one in plan.outlooks}
+    assert found[above].rehearsed
+    paid = 18 * 4096 / 28_400 - 18 * 4096 / 30_000
+    assert found[above].seconds == pytest.approx(22 * 4096 / 31_000 + paid + found[above].added)
+    assert not found["b200-30b-a3b-128gpu-fsdp128-dp1-selective-lbs18"].rehearsed
 
 
 def test_a_file_that_cannot_be_read_is_named_and_not_counted(tmp_path: Path) -> None:
