@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pytest_scaleperf.model import LaunchError, Layout, Suite
+from pytest_scaleperf.model import LaunchError, Layout, Suite, as_plain
 from pytest_scaleperf.packing import Packer
 from pytest_scaleperf.plan.assemble import Question, SuitePlan, make_plan
 from pytest_scaleperf.plan.brief import brief
