@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +15,24 @@ from tests.slurm.harness import Lab
 def whole_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Four nodes with eight GPUs each, two to a switch; where Slurm is missing this fails and says what to install."""
     cluster = Cluster(tmp_path_factory.mktemp("slurm"))
+    small = cluster.folder / "small-disk"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(small)], check=True)
     try:
         cluster.up()
         yield cluster
     finally:
         cluster.down()
+        subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.fixture
+def small_disk(whole_cluster: Cluster) -> Iterator[Path]:
+    """A folder on a file system of 512 KiB that all nodes see."""
+    folder = whole_cluster.folder / "small-disk"
+    yield folder
+    for path in folder.iterdir():
+        shutil.rmtree(path)
 
 
 @pytest.fixture

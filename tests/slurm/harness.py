@@ -19,7 +19,7 @@ SESSION = Path(__file__).with_name("session.py")
 PYTHON = os.path.realpath(sys.executable)
 """Not a shim of a version manager, which takes longer to start than all that is measured here."""
 
-SLEEP = "import sys, time; print('up', flush=True); time.sleep(float(sys.argv[1]))"
+SLEEP = "import sys, time; print('up', flush=True); time.sleep(float(sys.argv[1])); sys.exit(int(sys.argv[2]))"
 
 
 def until(condition: Callable[[], object], seconds: float = 15.0) -> bool:
@@ -84,10 +84,10 @@ class Lab:
     def python(self, launcher: Launcher, gpus: int, script: str, *argv: str, folder: Path | None = None) -> Job:
         return self.start(launcher, gpus, PYTHON, "-I", "-S", "-c", script, *argv, folder=folder)
 
-    def sleep(self, launcher: Launcher, gpus: int, seconds: float) -> Job:
-        """A program that says that it is up on each node; returned once it is."""
+    def sleep(self, launcher: Launcher, gpus: int, seconds: float, code: int = 0) -> Job:
+        """A program that says that it is up on each node, and ends with ``code``; returned once it is up."""
         folder = self.run_folder()
-        job = self.python(launcher, gpus, SLEEP, str(seconds), folder=folder)
+        job = self.python(launcher, gpus, SLEEP, str(seconds), str(code), folder=folder)
         nodes = -(-gpus // 8)
         log = folder / "stdout.log"
         assert until(lambda: job.wait(0) is None and log.exists() and log.read_text().count("up") == nodes), job.wait(0)

@@ -10,7 +10,7 @@ from typing import Self
 
 from pytest_scaleperf.launch.slurm import evidence, render
 from pytest_scaleperf.launch.slurm.batch_job import BatchJob
-from pytest_scaleperf.launch.slurm.client import Answer, ask, cluster, without_slurm
+from pytest_scaleperf.launch.slurm.client import Answer, cluster, without_slurm
 from pytest_scaleperf.launch.slurm.keep import Keep
 from pytest_scaleperf.launch.slurm.query import PERIOD, Poller
 from pytest_scaleperf.model import JobResult, LaunchError, LaunchSpec, Outcome, Placement, SlurmOptions, Wanted
@@ -124,9 +124,7 @@ class BatchLauncher:
         if keep is None or not keep.is_ours:
             return
         self._poller.close()
-        if self._jobs:
-            ask(("scancel", *self._jobs))
-        # Where the controller is away, the keeper goes on by itself.
+        # It cancels what is left, and where the controller is away it goes on by itself.
         keep.close()
         self._keep = None
 

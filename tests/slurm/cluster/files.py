@@ -49,6 +49,8 @@ def slurm_conf(folder: Path, shape: Shape, version: tuple[int, int], ports: tupl
         "ReturnToService=2",
         f"SlurmdTimeout={shape.dead_after}",
         "SlurmctldTimeout=30",
+        "MessageTimeout=5",
+        "TCPTimeout=1",
         "KillWait=2",
         "MinJobAge=3600",
         "InactiveLimit=0",
