@@ -440,6 +440,7 @@ class System:
     ``peak_flops`` is the BF16 peak of one GPU in FLOP/s; None where it is measured in each run (``cpu``).
     ``memory_gib`` is one GPU's memory; None where it is read from the run. ``judge`` lists what is asserted,
     ``tolerance`` its band as a fraction of the baseline. ``device_match`` is found in the device's name.
+    ``slurm`` is how its cluster is asked for nodes (None: it says nothing of it).
     ``trace_tolerance`` is how much a share in a trace may change, as a fraction of the step. ``network`` is None where
     the file does not state it: then nothing is projected to larger rungs.
     """
@@ -456,6 +457,7 @@ class System:
     trace_tolerance: float | None = None
     network: Network | None = None
     preflight: Preflight | None = None
+    slurm: SlurmOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
