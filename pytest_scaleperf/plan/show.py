@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pytest_scaleperf.model import Case
 from pytest_scaleperf.plan.assemble import RungPlan, SuitePlan
 from pytest_scaleperf.plan.budget import Budget
 from pytest_scaleperf.plan.expected import Basis
@@ -57,6 +58,8 @@ def spent_lines(spent: Spent) -> Iterator[str]:
     yield ""
     yield f"  gates saved: {_saved(spent.gates)}"
     yield f"  rehearsals saved: {_saved(spent.rehearsals)}, and took {hours(spent.rehearsed)} device-hours"
+    if spent.searches.cases:
+        yield f"  searches saved: {_saved(spent.searches)}"
     if spent.used is None:
         yield "  how busy the GPUs were: not recorded"
     else:
@@ -124,7 +127,7 @@ def _gate_lines(forecasts: Sequence[Forecast]) -> Iterator[str]:
         yield f"gates: {counted(by_record, 'case')} would run, as a parent passed before (fingerprints not compared)"
     closed = [one for one in forecasts if one.state is State.CLOSED]
     for one in closed[:_REASONS]:
-        yield f"closed: {one.case.id}: {printable(one.reason)}"
+        yield f"closed: {_short(one.case)}: {printable(one.reason)}"
     if len(closed) > _REASONS:
         yield f"closed: {len(closed) - _REASONS} more (--json has them all)"
 
@@ -147,8 +150,13 @@ def _projected(one: Outlook) -> tuple[str, ...]:
     found = one.projection
     between = f"{figure(found.low)} - {figure(found.high)}"
     real, off = ("", "") if one.real is None or one.error is None else (figure(one.real.tps), change(one.error))
-    source = f"{one.below.id} at {figure(one.measured.tps)} ({one.measured.source})"
-    return one.case.id, figure(found.tps), between, real, off, source
+    source = f"{_short(one.below)} at {figure(one.measured.tps)} ({one.measured.source})"
+    return _short(one.case), figure(found.tps), between, real, off, source
+
+
+def _short(case: Case) -> str:
+    """The id without the suite's name, which stands above."""
+    return case.id.removeprefix(f"{case.suite.name}-")
 
 
 def _budget_lines(plan: SuitePlan, tokens: float) -> Iterator[str]:
@@ -158,7 +166,11 @@ def _budget_lines(plan: SuitePlan, tokens: float) -> Iterator[str]:
     rows = [(f"{tokens / 1e12:,g}T tokens", "tokens/s/GPU", "time", "GPU-hours", "speed of")]
     for cost in plan.costs:
         budget = Budget(tokens, cost.gpus, cost.tps)
-        told = (duration(budget.seconds), f"{budget.gpu_hours:,.0f}", printable(cost.source))
+        told = (
+            duration(budget.seconds),
+            f"{budget.gpu_hours:,.0f}",
+            printable(cost.source.removeprefix(f"{plan.suite.name}-")),
+        )
         rows.append((f"{cost.gpus} GPUs", figure(cost.tps), *told))
     yield from _table(rows)
 

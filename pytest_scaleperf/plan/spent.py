@@ -45,12 +45,16 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """One session. ``rehearsed`` are the device-seconds of its rehearsals; ``used`` is None where it said nothing."""
+    """One session, and what was not launched: closed by a parent, by a rehearsal, or not needed by a search.
+
+    ``rehearsed`` are the device-seconds of its rehearsals; ``used`` is None where it said nothing of that.
+    """
 
     session: str
     rungs: tuple[RungSpent, ...]
     gates: Saved
     rehearsals: Saved
+    searches: Saved
     rehearsed: float
     used: Used | None
     unreadable: tuple[Path, ...]
@@ -66,13 +70,16 @@ def spent(session: Path, forecasts: Mapping[str, Forecast]) -> Spent:
     past = read_sessions([session])
     last = [records[0] for records in past.by_case.values()]
     launched = [record for records in past.by_case.values() for record in records if record.samples]
-    closed = [r for r in last if r.decision is Decision.SKIPPED and r.gate and r.gate.state == GateState.CLOSED]
+    skipped = [r for r in last if r.decision is Decision.SKIPPED and r.gate is not None]
+    closed = [r for r in skipped if r.gate is not None and r.gate.state == GateState.CLOSED]
+    not_needed = [r for r in skipped if r.gate is not None and r.gate.state == GateState.NOT_NEEDED]
     by_rehearsal = [r for r in closed if r.gate is not None and r.gate.reason.startswith(_BY_REHEARSAL)]
     return Spent(
         session=session.name,
         rungs=tuple(_rung(gpus, launched) for gpus in sorted({r.gpus for r in launched})),
         gates=_saved([r for r in closed if r not in by_rehearsal], forecasts),
         rehearsals=_saved(by_rehearsal, forecasts),
+        searches=_saved(not_needed, forecasts),
         rehearsed=sum(rank.seconds for found in past.rehearsals.values() for rank in found.ranks),
         used=_used(session),
         unreadable=tuple(past.unreadable),

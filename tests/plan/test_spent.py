@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_scaleperf.model import ActivationCheckpoint, Layout, Outcome
+from pytest_scaleperf.model import ActivationCheckpoint, GateState, Layout, Outcome
 from pytest_scaleperf.plan.forecast import forecast
 from pytest_scaleperf.plan.past import Past
 from pytest_scaleperf.plan.show import spent_lines
@@ -43,6 +43,9 @@ def test_launches_are_counted_and_skips_are_valued(tmp_path: Path) -> None:
         NONE4: record(suite, NONE4, "skipped", 0.0, gate={"state": "beyond", "reason": "needs 4 GPUs"}),
         NONE16: record(suite, NONE16, "skipped", 0.0, gate=closed("closed by its parent: x (regression)")),
         FULL16: record(suite, FULL16, "skipped", 0.0, gate=closed(gate.reason)),
+        NONE4.replace("lbs4", "lbs2"): record(
+            suite, NONE4, "skipped", 0.0, gate={"state": GateState.NOT_NEEDED, "reason": "the peak is found"}
+        ),
         "gone": {**record(suite, FULL16, "skipped", 0.0, gate=closed("closed by its parent: y (oom)"))},
     }
     folder = session(tmp_path / "run", told)
@@ -53,10 +56,12 @@ def test_launches_are_counted_and_skips_are_valued(tmp_path: Path) -> None:
     assert (rung.gpus, rung.cases, rung.launches, rung.gpu_seconds) == (4, 2, 4, 4 * 330.0)
     assert (found.gates.cases, found.gates.gpu_seconds, found.gates.unknown) == (2, 16 * 900.0, 1)
     assert (found.rehearsals.cases, found.rehearsals.gpu_seconds) == (1, 16 * 900.0)
+    assert (found.searches.cases, found.searches.gpu_seconds) == (1, 4 * 900.0)
     assert found.used is not None
     assert (found.used.gpus, found.used.busy, found.used.idle, found.used.lost) == (16, 1320.0, 200.0, 80.0)
     text = "\n".join(spent_lines(found))
     assert "gates saved: 2 cases, about 4.000 GPU-hours (without 1 that no suite has any more)" in text
+    assert "searches saved: 1 case, about 1.000 GPU-hours" in text
     assert "GPU-hours of 16 GPUs: 0.367 busy, 0.056 idle, 0.022 lost (82% busy)" in text
 
 
