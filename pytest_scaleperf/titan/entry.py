@@ -5,7 +5,8 @@ Runs inside a job, one process per rank (torchrun), or alone in place of one ran
 torchtitan's. Nothing of it is needed by a team that runs an entry module of its own.
 
 Environment: ``SCALEPERF_RUN_DIR`` (where the rank files go), ``SCALEPERF_MOST_MEMORY`` (see `inside/memory.py`),
-``SCALEPERF_SLOWDOWN`` and ``SCALEPERF_FAULT`` (see `inside/trials.py`).
+``SCALEPERF_LAYERS`` (a model cut to its first layers, see `inside/cut.py`), ``SCALEPERF_SLOWDOWN``,
+``SCALEPERF_BALLAST_GIB`` and ``SCALEPERF_FAULT`` (see `inside/trials.py`).
 """
 
 from __future__ import annotations

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
+import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from pytest_scaleperf.preflight import Health  # noqa: E402 - as below
 from pytest_scaleperf.preflight.inside import links, nvml  # noqa: E402 - torch, where it is installed
 
 LOG = """\
@@ -109,3 +113,58 @@ def test_the_kernel_compiles_for_hopper_with_wide_loads() -> None:
 
 def test_the_kernel_adds() -> None:
     assert kernel("interpret", TRITON_INTERPRET="1").strip() == "True"
+
+
+class Driver:
+    """What stands in for pynvml where there is no driver: a GPU that is hot, with one broken link and no ECC."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        self.shut = 0
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's names
+        pass
+
+    def nvmlShutdown(self) -> None:  # noqa: N802 - as above
+        self.shut += 1
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802 - as above
+        return uuid
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        answers: dict[str, Callable[..., object]] = {
+            "nvmlDeviceGetUUID": lambda handle: handle,
+            "nvmlDeviceGetIndex": lambda _: 5,
+            "nvmlDeviceGetClockInfo": lambda _, kind: {1: 1410, 2: 3201}[kind],
+            "nvmlDeviceGetMaxClockInfo": lambda _, __: 1980,
+            "nvmlDeviceGetTemperature": lambda _, __: 92,
+            "nvmlDeviceGetPowerUsage": lambda _: 698_250,
+            "nvmlDeviceGetEnforcedPowerLimit": lambda _: 700_000,
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda _: 0x1 | 0x20 | 0x8,
+            "nvmlDeviceGetNvLinkState": lambda _, link: self._link(link),
+            "nvmlDeviceGetRemappedRows": lambda _: (0, 1, False, True),
+        }
+        return answers.get(name, self._unsupported)
+
+    def _unsupported(self, *_: object) -> object:
+        raise self.NVMLError("Not Supported")
+
+    def _link(self, link: int) -> int:
+        return int(link != 3)
+
+
+def test_what_a_driver_tells_and_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    device = nvml.Device(types.SimpleNamespace(uuid="1b-2c"), 0)
+    assert (device.uuid(), device.index()) == ("GPU-1b-2c", 5)
+    assert device.health() == {
+        "sm_clock": 1410, "sm_clock_max": 1980, "memory_clock": 3201, "temperature": 92, "power": 698.25,
+        "power_limit": 700.0, "reasons": ["hw_slowdown", "sw_thermal_slowdown"], "ecc_uncorrected": None,
+        "remapping_failed": True, "nvlinks": 17, "memory_used_gib": None, "xids": None,
+    }  # fmt: skip
+    assert set(device.health()) == {field.name for field in dataclasses.fields(Health)}
+    device.close()
+    assert driver.shut == 1

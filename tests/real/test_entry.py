@@ -50,7 +50,7 @@ def test_tokens_differ_by_rank_and_by_batch_and_are_the_same_every_time(tokens: 
     [
         ("SCALEPERF_SLOWDOWN", "0.5", "a number from 1 upwards, found '0.5'"),
         ("SCALEPERF_SLOWDOWN", "nan", "a number from 1 upwards, found 'nan'"),
-        ("SCALEPERF_FAULT", "oops@3", "KIND one of oom, nan, hang, crash, kill, found 'oops@3'"),
+        ("SCALEPERF_FAULT", "oops@3", "KIND one of oom, nan, hang, stop, crash, kill, found 'oops@3'"),
         ("SCALEPERF_FAULT", "oom@0", "found 'oom@0'"),
     ],
 )

@@ -94,7 +94,8 @@ def _driver(device: Any, local_rank: int, gpu: dict[str, Any]) -> Any:  # noqa: 
     except ImportError:
         return None
     except Exception as error:  # noqa: BLE001 - whatever the library says, the rates are measured all the same
-        gpu["problems"].append(f"NVML: {_line(error)}")
+        if "LibraryNotFound" not in type(error).__name__:  # a container may lack it; any other trouble is the driver's
+            gpu["problems"].append(f"NVML: {_line(error)}")
         return None
     gpu["uuid"] = driver.uuid()
     index = driver.index()
