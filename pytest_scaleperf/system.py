@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from pytest_scaleperf.model import Link, Metric, Network, Preflight, SuiteError, System
+from pytest_scaleperf.slurm_options import SystemSlurmPart, options
 from pytest_scaleperf.yamlfile import Faults, parse
 from pytest_scaleperf.yamlfile.schema import (
     FRACTION,
@@ -99,6 +100,7 @@ class SystemFile(FileModel):
     preflight: SystemPreflightPart | None = Field(
         default=None, description="a mapping with tolerance and what a healthy GPU and its links reach"
     )
+    slurm: SystemSlurmPart | None = Field(default=None, description="a mapping with what Slurm is asked for")
     note: Text = Field(default="", description="text")
 
 
@@ -133,6 +135,7 @@ def load_system(folder: Path, name: str) -> System:
         trace_tolerance=None if file.trace is None else file.trace.tolerance,
         network=None if file.network is None else _network(file.network),
         preflight=_preflight(file.preflight),
+        slurm=None if file.slurm is None else options(file.slurm),
     )
 
 
