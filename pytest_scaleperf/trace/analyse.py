@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import defaultdict
 from collections.abc import Sequence
@@ -126,10 +127,11 @@ def _missing(reports: list[RankReport], expected: int | None) -> tuple[str, ...]
     world = expected or reports[0].world_size
     if not world:
         return ()
-    missing = sorted(set(range(world)) - {report.rank for report in reports})
-    if not missing:
+    read = {report.rank for report in reports if report.rank < world}
+    if len(read) == world:
         return ()
-    named = ", ".join(map(str, missing[:_NAMED])) + (", …" if len(missing) > _NAMED else "")
+    missing = itertools.islice((rank for rank in range(world) if rank not in read), _NAMED)
+    named = ", ".join(map(str, missing)) + (", …" if world - len(read) > _NAMED else "")
     text = f"{len(reports)} of {world} ranks read (missing: {named})"
     if expected:
         where = reports[0].path.parent

@@ -17,6 +17,7 @@ from pytest_scaleperf.trace.decode import Args, Header
 # (torch/csrc/distributed/c10d/Ops.cpp); all others take what they send.
 _OUTPUT_FIRST = re.compile(r"allgather|reduce_scatter|alltoall|gather_$|scatter_$")
 _NO_DTYPE = ("", "Scalar", "ScalarList", "TensorList", "Device")
+_MOST_RANKS = 1 << 20
 _RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)")
 
 
@@ -82,7 +83,7 @@ def process(header: Header, path: Path) -> Process:
     info = header.distributedInfo if isinstance(header.distributedInfo, dict) else {}
     named = _RANK_IN_NAME.search(path.name)
     try:
-        return Process(
+        found = Process(
             _number(info.get("rank", named[1] if named else None)),
             _number(info.get("world_size")),
             {str(group["pg_name"]): _group(group) for group in info.get("pg_config") or ()},
@@ -91,6 +92,18 @@ def process(header: Header, path: Path) -> Process:
         raise TraceError(
             f"{path}: distributedInfo is not what Kineto writes ({error!r}): {str(info)[:200]!r}"
         ) from error
+    _check(found, path)
+    return found
+
+
+def _check(found: Process, path: Path) -> None:
+    """Raises TraceError for a rank that cannot be."""
+    rank, world = found.rank, found.world_size
+    if world is not None and world > _MOST_RANKS:
+        raise TraceError(f"{path}: expected at most {_MOST_RANKS} ranks, found {world} ranks in distributedInfo")
+    if rank is not None and not 0 <= rank < (_MOST_RANKS if world is None else world):
+        of = "" if world is None else f" of {world}"
+        raise TraceError(f"{path}: expected a rank from 0 to the number of ranks less one, found rank {rank}{of}")
 
 
 def _group(group: dict[str, Any]) -> Group:

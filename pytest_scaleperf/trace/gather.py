@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_scaleperf.model import TraceError
 from pytest_scaleperf.trace import described
 from pytest_scaleperf.trace.checked import durations, integers, nanoseconds
 from pytest_scaleperf.trace.columns import (
@@ -57,8 +58,12 @@ def read_trace(path: Path) -> RankTrace:
     """
     reader = Reader(path)
     gathering = _Gathering(reader)
-    for batch in reader:
-        gathering.add(batch)
+    try:
+        for batch in reader:
+            gathering.add(batch)
+    except RecursionError as error:
+        where = f"within the first {reader.size} bytes of JSON"
+        raise TraceError(f"{path}: lists or objects nested too deep {where}: this is no trace of Kineto's") from error
     return gathering.finish()
 
 

@@ -385,3 +385,44 @@ def test_operators_none_of_which_computes(tmp_path: Path) -> None:
     script.operator("PythonSubclass", 0, 10)
     with pytest.raises(TraceError, match="nothing to analyse"):
         analyse_rank(script.write(tmp_path / "t.json"), Rules())
+
+
+NESTED = {
+    "events": b'{"traceEvents":[%s]}',
+    "list": b"[%s]",
+    "args": b'{"traceEvents":[{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1,"args":{"x":%s}}]}',
+    "header": b'{"deviceProperties":%s,"traceEvents":[]}',
+    "no end": b"%.200000s",
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_what_is_nested_too_deep_is_an_error(kind: str, tmp_path: Path) -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000 if kind != "no end" else b"[" * 200_000
+    assert "nested too deep" in refusal(tmp_path / "t.json", NESTED[kind] % deep)
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({"rank": 0, "world_size": 10**12}, "1000000000000 ranks"),
+        ({"rank": 10**30, "world_size": 2}, "rank 1000000000000000000000000000000 of 2"),
+        ({"rank": 10**30}, "rank 1000000000000000000000000000000"),
+        ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
+        ({"rank": -5, "world_size": 2}, "rank -5 of 2"),
+        ({"rank": 0, "world_size": 0}, "rank 0 of 0"),
+        ({"rank": 0, "world_size": -1}, "rank 0 of -1"),
+    ],
+)
+def test_impossible_ranks_are_an_error_and_take_no_memory(said: dict[str, Any], named: str, tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "ts": 1.0, "dur": 2.0, "args": {"stream": 7}}
+    text = refusal(tmp_path / "t.json", json.dumps({"distributedInfo": said, "traceEvents": [event]}).encode())
+    assert named in text
+
+
+def test_very_many_missing_ranks_are_counted_not_listed(tmp_path: Path) -> None:
+    script = Script(0, 2)
+    script.kernel(GEMM, 0, 10 * US)
+    script.write(tmp_path / "rank0.json")
+    with pytest.raises(TraceError, match=r"1 of 1000000000000 ranks read \(missing: 1, 2, 3, 4, 5, 6, …\)"):
+        analyse([tmp_path / "rank0.json"], expected_ranks=10**12)
