@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -178,8 +178,3 @@ def _number(path: Path) -> tuple[str, int]:
     """``<case>.json`` comes before ``<case>.2.json``, that before ``<case>.10.json``."""
     stem, dot, last = path.stem.rpartition(".")
     return (stem, int(last)) if dot and last.isdigit() else (path.stem, 1)
-
-
-def all_records(past: Past) -> Sequence[Record]:
-    """Every record, in no particular order."""
-    return [record for records in past.by_case.values() for record in records]
