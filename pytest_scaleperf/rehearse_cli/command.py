@@ -141,7 +141,7 @@ def _print(found: Sequence[Rehearsal], *, as_json: bool) -> None:
     from pytest_scaleperf.report import rehearsed_text  # noqa: PLC0415
 
     if as_json:
-        typer.echo(json.dumps([rehearsed_text.plain(each) for each in found], indent=1, allow_nan=False))
+        typer.echo(json.dumps([rehearsed_text.as_json(each) for each in found], indent=1, allow_nan=False))
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column, title in enumerate(rehearsed_text.TITLES):

@@ -9,12 +9,15 @@ from typing import Any
 from pytest_scaleperf.model import Case, System, as_plain
 from pytest_scaleperf.printable import printable
 from pytest_scaleperf.rehearsed import Fit, Rehearsal
+from pytest_scaleperf.report.escape import plain
 from pytest_scaleperf.report.numbers import change, figure
 from pytest_scaleperf.report.text import ALL_ROWS_UP_TO
 
 _PREFIX = "scaleperf.rehearsal"
 TITLES = ("case", "ranks", "rehearsal", "GiB", "of memory", "margin GiB", "ceiling TPS", "MFU %", "to baseline", "s")
 """Columns of the table."""
+REASON = 300
+"""Characters of a reason below the table; the failure's text and the record have all of it."""
 WORDS = frozenset({0, 2})
 """Those of them that are words; the others are numbers."""
 
@@ -74,7 +77,8 @@ def table(found: Sequence[Rehearsal], *, verbose: bool) -> list[str]:
 
 def reasons(found: Sequence[Rehearsal]) -> list[str]:
     """What is said below the table: why something does not simply fit, and what the marks mean."""
-    lines = [printable(f"{each.case_id}: {each.fit}: {each.reason}") for each in found if each.fit is not Fit.FITS]
+    told = [(each.case_id, each.fit, plain(each.reason, REASON)) for each in found if each.fit is not Fit.FITS]
+    lines = [f"{name}: {fit}: {reason}" for name, fit, reason in told]
     if any(each.with_baseline is not None and not each.with_baseline.is_equal for each in found):
         lines.append("!: the memory is not within the band of the real case's baseline")
     return lines
@@ -118,7 +122,7 @@ def properties(found: Rehearsal) -> Iterable[tuple[str, str]]:
         yield f"{_PREFIX}.fingerprint", json.dumps(as_plain(found.fingerprint), sort_keys=True)
 
 
-def plain(found: Rehearsal) -> dict[str, Any]:
+def as_json(found: Rehearsal) -> dict[str, Any]:
     """One line of ``scaleperf rehearse --json``: what the table shows, unrounded, None for what is not known."""
     return {
         "case": found.case_id,
