@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -11,12 +12,9 @@ from pytest_scaleperf.yamlfile.schema import Count, FileModel, Text, expected
 
 _SECONDS = "a number of seconds, more than 0"
 _OPTIONS = "a list of Slurm's long options, such as --hint=nomultithread"
-_OURS = frozenset(
-    f"--{name}"
-    for name in (
-        "output error open-mode job-name comment parsable requeue no-requeue wrap array nodes ntasks ntasks-per-node "
-        "gres gpus-per-node chdir export jobid nodelist label partition account qos constraint reservation exclude time"
-    ).split()
+_OURS = re.compile(
+    r"--(output|error|open-mode|job-name|comment|parsable|requeue|no-requeue|wrap|array|nodes|ntasks|ntasks-per-node"
+    r"|gres|gpus-per-node|chdir|export|jobid|nodelist|label|partition|account|qos|constraint|reservation|exclude|time)"
 )
 
 
@@ -24,7 +22,7 @@ def _option(value: str) -> str:
     name = value.partition("=")[0]
     if not value.startswith("--"):
         raise expected("long options, such as --hint=nomultithread")
-    if name in _OURS:
+    if _OURS.fullmatch(name):
         raise expected(f"options that have no key of their own and are not set for every job; {name} is")
     return value
 

@@ -18,7 +18,7 @@ class Shape:
     nodes: int = 4
     gpus: int = 8
     cpus: int = 64
-    dead_after: int = 5
+    dead_after: int = 4
 
 
 def slurm_conf(folder: Path, shape: Shape, version: tuple[int, int], ports: tuple[int, int]) -> str:
@@ -51,7 +51,7 @@ def slurm_conf(folder: Path, shape: Shape, version: tuple[int, int], ports: tupl
         "SlurmctldTimeout=30",
         "MessageTimeout=5",
         "TCPTimeout=1",
-        "KillWait=2",
+        "KillWait=1",
         "MinJobAge=3600",
         "InactiveLimit=0",
         "Waittime=0",
