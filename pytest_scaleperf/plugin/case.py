@@ -114,6 +114,7 @@ def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePe
         state.searcher().told(run)
     run = run if tracer is None else tracer.add(run, live)
     properties.extend(text.properties(case, run.verdict, run.fingerprint, run.samples))
+    properties.extend(rehearsing.beside(request.config, state, run))
     if run.trace is not None:
         properties.extend(traced.properties(run.trace, case.gpus))
         state.traces += traced.summary_lines(case.id, run.trace)
