@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from pytest_scaleperf.model import Case, LaunchError, ScalePerfError
+from pytest_scaleperf.model import Case, LaunchError, Metric, ScalePerfError
 from pytest_scaleperf.plugin.live import LiveLine
 from pytest_scaleperf.plugin.state import STATE, State
 from pytest_scaleperf.report import rehearsed_text
 
 if TYPE_CHECKING:
+    from pytest_scaleperf.campaign import CaseRun
     from pytest_scaleperf.campaign.rehearsal import Rehearser
     from pytest_scaleperf.rehearsed import Rehearsal
 
 _REHEARSER = pytest.StashKey["Rehearser"]()
 _FOUND = pytest.StashKey[list["Rehearsal"]]()
 _PROBLEM = pytest.StashKey[str]()
+_WERE_ANY = pytest.StashKey[bool]()
 _MEANINGLESS = {
     "record_baselines": "--record-baselines: a rehearsal measures no speed that could be a baseline",
     "with_trace": "--with-trace: a rehearsal has no communication that a trace could show",
@@ -102,6 +104,19 @@ def _begun(config: pytest.Config, state: State) -> Rehearser:
     config.stash[_REHEARSER] = rehearser
     rehearser.take_up(state.selected)
     return rehearser
+
+
+def beside(config: pytest.Config, state: State, run: CaseRun) -> Iterable[tuple[str, str]]:
+    """What a fresh rehearsal of a case that was really launched says beside it, as JUnit properties."""
+    from pytest_scaleperf.campaign.rehearsed_before import fresh  # noqa: PLC0415 - only a running session needs it
+    from pytest_scaleperf.records import has_rehearsals  # noqa: PLC0415
+
+    settings = state.settings
+    if _WERE_ANY not in config.stash:
+        config.stash[_WERE_ANY] = has_rehearsals(settings.run_dir)
+    found = fresh(settings, run.case.id, run.fingerprint) if config.stash[_WERE_ANY] else None
+    tps = next((metric.value for metric in run.verdict.metrics if metric.metric is Metric.TPS), None)
+    return () if found is None else rehearsed_text.beside(found, tps)
 
 
 def refuse_options(config: pytest.Config) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_scaleperf.model import Case, System, as_plain
 from pytest_scaleperf.printable import printable
-from pytest_scaleperf.rehearsed import Fit, Rehearsal
+from pytest_scaleperf.rehearsed import Fit, Rehearsal, communication_tax
 from pytest_scaleperf.report.escape import plain
 from pytest_scaleperf.report.numbers import change, figure
 from pytest_scaleperf.report.text import ALL_ROWS_UP_TO
@@ -120,6 +120,15 @@ def properties(found: Rehearsal) -> Iterable[tuple[str, str]]:
         yield f"{_PREFIX}.folder", found.ranks[-1].folder
     if found.fingerprint is not None:
         yield f"{_PREFIX}.fingerprint", json.dumps(as_plain(found.fingerprint), sort_keys=True)
+
+
+def beside(found: Rehearsal, real_tps: float | None) -> Iterable[tuple[str, str]]:
+    """What a rehearsal says beside the real run of the same build: the ceiling, and what communication costs of it."""
+    tax = communication_tax(real_tps, found.ceiling)
+    if found.ceiling is not None:
+        yield f"{_PREFIX}.ceiling_tps", f"{found.ceiling:.6g}"
+    if tax is not None:
+        yield f"{_PREFIX}.communication_pct", f"{100 * tax:.2f}"
 
 
 def as_json(found: Rehearsal) -> dict[str, Any]:

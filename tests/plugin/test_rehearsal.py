@@ -60,6 +60,17 @@ def test_it_opens_no_gate_of_the_real_case(lab: Project) -> None:
     assert "no verdict" in real.message(NONE4) or "found neither" in real.message(NONE4)
 
 
+def test_a_real_run_says_what_communication_costs(lab: Project, recorded: str) -> None:
+    lab.baseline_file.write_text(recorded)
+    lab.scenario({"*": {"tps": 1100.0}})
+    rehearse(lab, "-k", NONE2)
+    lab.scenario({})
+    said = lab.run("-k", "2gpu")
+    assert said.properties(NONE2)["scaleperf.rehearsal.ceiling_tps"] == "1100"
+    assert float(said.properties(NONE2)["scaleperf.rehearsal.communication_pct"]) == pytest.approx(100 / 11, abs=0.01)
+    assert not any(name.startswith("scaleperf.rehearsal") for name in said.properties(FULL2))
+
+
 def test_what_did_not_fit_closes_the_gate_of_the_real_case(lab: Project, recorded: str) -> None:
     lab.baseline_file.write_text(recorded)
     lab.suite(rehearse=REHEARSE | {"steps": 4})
