@@ -248,8 +248,8 @@ class Trainer:
 class Measure:
     """What is measured: ``steps`` in all, the first ``warmup`` never judged, a value every ``log_freq`` steps.
 
-    ``repeats`` samples are taken at least, ``max_samples`` at most while a verdict is undecided. ``exclusive``: no other
-    case runs meanwhile, also not on other nodes of the same allocation.
+    ``repeats`` samples are taken at least, ``max_samples`` at most while a verdict is undecided. ``exclusive``: no
+    other case runs meanwhile, also not on other nodes of the same allocation.
     """
 
     steps: int
@@ -685,6 +685,7 @@ class Settings:
     ``gpus`` is None where the user did not say it (nothing may be launched then). ``evidence_max_age`` is in
     seconds. ``resume`` names an earlier session, or ``latest``; None starts a new one. ``repeats``, where given,
     takes the place of the suites' own: launches of each case at least. ``trace``: trace every selected case.
+    ``slurm`` holds what was said of SlurmOptions for this session, by their names.
     ``rehearse``: launch none, rehearse each.
     """
 
@@ -699,6 +700,7 @@ class Settings:
     repeats: int | None = None
     trace: bool = False
     rehearse: bool = False
+    slurm: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -745,7 +747,8 @@ class SlurmOptions:
 
     ``time_limit`` is a job's own in seconds (Slurm counts minutes, rounded up). ``pending_limit``: seconds after which
     a job that has not started is given up (None: never). ``max_jobs`` of ours at a time. ``args`` are passed to sbatch
-    as they are, ``srun_args`` to srun. ``setup`` are shell lines of the site, run before srun; ``env`` is added to a job's environment.
+    as they are, ``srun_args`` to srun. ``setup`` are shell lines of the site, run before srun; ``env`` is added to a
+    job's environment.
     """
 
     partition: str | None = None

@@ -90,6 +90,7 @@ class Campaign:
     session: records.SessionFolder
     launcher: Launcher
     selected: Sequence[Case] = ()
+    capacity: int | None = None
     verdicts: dict[str, Decision] = field(default_factory=dict)
     launching: Launching = field(init=False)
     pool: Pool = field(init=False)
@@ -106,7 +107,7 @@ class Campaign:
         self._lookback = Lookback(self.settings.run_dir, self.session.id)
         self._were_rehearsals = records.has_rehearsals(self.settings.run_dir)
         self.launching = Launching(self.system, self.session)
-        timeline = Timeline(self.session.path, self.settings.gpus or self.system.gpus_per_node)
+        timeline = Timeline(self.session.path, self.capacity or self.settings.gpus or self.system.gpus_per_node)
         self.pool = Pool(self.launcher, self.launching, timeline, self._kept)
 
     @property

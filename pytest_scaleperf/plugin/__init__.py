@@ -128,6 +128,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Count what was selected."""
     state = session.config.stash[STATE]
     state.resume_collector()
+    try:
+        state.count_gpus()
+    except ScalePerfError as error:
+        raise pytest.UsageError(str(error)) from None
     state.selected = [case for item in session.items if (case := _case_of(item)) is not None]
     state.pairs = sum(1 for item in session.items if scaling.gpus_of(item))
     state.foreign = sum(1 for item in session.items if _is_foreign(item))
@@ -155,7 +159,10 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if state.settings.rehearse:
         rehearsing.refuse_options(session.config)
     elif state.settings.gpus is None:
-        raise pytest.UsageError("say how many GPUs this session has: --gpus N (larger rungs are skipped)")
+        raise pytest.UsageError(
+            "say how many GPUs this session has: --gpus N (larger rungs are skipped). In a Slurm allocation its size "
+            "is taken; this is none"
+        )
     if session.config.option.setuponly:
         raise pytest.UsageError("--setup-only would launch cases and judge none; to see them, say --collect-only")
     if session.config.getoption("reruns", None):

@@ -6,11 +6,20 @@ import math
 
 import pytest
 
-from pytest_scaleperf.model import Settings
+from pytest_scaleperf.model import Settings, Submit
 
 DEFAULT_EVIDENCE_HOURS = 24.0
 _SECONDS_PER_HOUR = 3600.0
-_LAUNCHERS = ("auto", "local")
+_LAUNCHERS = ("auto", "local", "slurm")
+_SECONDS_PER_MINUTE = 60.0
+_SLURM = {
+    "partition": "NAME",
+    "account": "NAME",
+    "qos": "NAME",
+    "constraint": "FEATURES",
+    "reservation": "NAME",
+}
+"""Options that go to sbatch by the same name, and take the place of what the system file says."""
 
 
 def add(parser: pytest.Parser) -> None:
@@ -53,9 +62,34 @@ def add(parser: pytest.Parser) -> None:
         metavar="SESSION",
         help="go on with an interrupted session, the latest if none is named; reruns only what is missing",
     )
+    _add_slurm(parser)
     parser.addini("scaleperf_suites", "folders with suite files (the test file's own folder)", type="paths", default=[])
     parser.addini("scaleperf_baselines", "folder with baselines and system files (baselines)", default="baselines")
     parser.addini("scaleperf_run_dir", "folder for runs and records (.scaleperf)", default=".scaleperf")
+
+
+def _add_slurm(parser: pytest.Parser) -> None:
+    group = parser.getgroup("scaleperf-slurm", "scaleperf on Slurm (over `slurm:` in the system file)")
+    for name, what in _SLURM.items():
+        group.addoption(f"--{name}", metavar=what, help=f"{name} of the jobs that are submitted")
+    group.addoption("--exclude", metavar="NODES", help="nodes that nothing is started on, separated by commas")
+    group.addoption("--time-limit", type=_minutes, metavar="MINUTES", help="time limit of each job that is submitted")
+    group.addoption(
+        "--submit", choices=[each.value for each in Submit], help="a job for each case, or one that all cases share"
+    )
+    group.addoption(
+        "--slurm-arg", action="append", default=[], metavar="ARG", help="passed to sbatch as it is; may be repeated"
+    )
+
+
+def _slurm(config: pytest.Config) -> dict[str, object]:
+    """What was said of Slurm on the command line, by the names of SlurmOptions."""
+    said: dict[str, object] = {name: config.getoption(name) for name in (*_SLURM, "time_limit")}
+    excluded, submit = config.getoption("exclude"), config.getoption("submit")
+    said["exclude"] = tuple(name for name in excluded.split(",") if name) if excluded else None
+    said["submit"] = None if submit is None else Submit(submit)
+    said["args"] = tuple(config.getoption("slurm_arg")) or None
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def read(config: pytest.Config) -> Settings:
@@ -73,6 +107,7 @@ def read(config: pytest.Config) -> Settings:
         resume=config.getoption("resume"),
         repeats=config.getoption("repeats"),
         trace=config.getoption("with_trace"),
+        slurm=_slurm(config),
         rehearse=config.getoption("rehearse"),
     )
 
@@ -83,6 +118,10 @@ def _gpus(value: str) -> int:
 
 def _repeats(value: str) -> int:
     return _count("--repeats", "launches", value)
+
+
+def _minutes(value: str) -> float:
+    return _count("--time-limit", "minutes", value) * _SECONDS_PER_MINUTE
 
 
 def _count(option: str, what: str, value: str) -> int:

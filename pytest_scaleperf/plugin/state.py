@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import signal
 from pathlib import Path
@@ -59,7 +60,7 @@ class State:
         if self._campaign is None:
             # Rooms below import what only a running session needs; collecting 10,000 cases must not pay for it.
             from pytest_scaleperf.campaign import Campaign  # noqa: PLC0415
-            from pytest_scaleperf.launch.local import LocalLauncher  # noqa: PLC0415
+            from pytest_scaleperf.plugin import launchers  # noqa: PLC0415
             from pytest_scaleperf.records import SessionFolder  # noqa: PLC0415
 
             settings, system = self.settings, self.system
@@ -71,8 +72,20 @@ class State:
             else:
                 folder = SessionFolder.resume(settings.run_dir, settings.resume)
             self.folder = folder.path
-            self._campaign = Campaign(settings, system, folder, LocalLauncher(), tuple(self.selected))
+            chosen = launchers.choose(settings, system, folder.path)
+            self._campaign = Campaign(settings, system, folder, chosen.launcher, tuple(self.selected), chosen.capacity)
         return self._campaign
+
+    def count_gpus(self) -> None:
+        """Where nobody said how many GPUs this session has: those of the allocation that it runs in.
+
+        Raises LaunchError where the allocation cannot be read.
+        """
+        if self.settings.gpus is None and self.system is not None and not self.settings.rehearse:
+            from pytest_scaleperf.plugin import launchers  # noqa: PLC0415 - only with cases
+
+            found = launchers.allocated(self.settings, self.system)
+            self.settings = dataclasses.replace(self.settings, gpus=found)
 
     def tracer(self, case: Case) -> Tracer | None:
         """What traces the case, or None where it is not to be traced."""

@@ -1,0 +1,67 @@
+"""Which launcher starts a session's jobs: on this machine, as steps of a Slurm allocation, or as Slurm jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_scaleperf.launch.local import LocalLauncher
+from pytest_scaleperf.launch.protocol import Launcher
+from pytest_scaleperf.launch.slurm import where
+from pytest_scaleperf.launch.slurm.allocation import AllocationLauncher
+from pytest_scaleperf.launch.slurm.batch import BatchLauncher
+from pytest_scaleperf.launch.slurm.holder import HolderLauncher
+from pytest_scaleperf.model import LaunchError, Settings, SlurmOptions, Submit, System
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The launcher of a session, and how many GPUs it has at most."""
+
+    launcher: Launcher
+    capacity: int
+
+
+def allocated(settings: Settings, system: System) -> int | None:
+    """GPUs of the allocation that the session is in; None where it is in none, or is to stay on this machine.
+
+    Raises LaunchError where the allocation cannot be read.
+    """
+    job = None if settings.launcher == "local" else where.allocation()
+    return None if job is None else where.gpus(job, system.gpus_per_node)
+
+
+def choose(settings: Settings, system: System, folder: Path) -> Chosen:
+    """The launcher of a session in ``folder``.
+
+    ``auto`` is the allocation that pytest runs in, and else this machine. ``slurm`` outside an allocation submits.
+    Raises LaunchError where there is no Slurm to submit to.
+    """
+    gpus = settings.gpus or system.gpus_per_node
+    if settings.launcher == "local" or (settings.launcher == "auto" and where.allocation() is None):
+        return Chosen(LocalLauncher(), gpus)
+    options = asked(settings, system)
+    if where.allocation() is not None:
+        steps = AllocationLauncher(options, system.gpus_per_node)
+        for host in options.exclude:
+            steps.leave_out(host)
+        return Chosen(steps, steps.total_gpus)
+    if not where.is_here():
+        raise LaunchError(
+            "--launcher slurm: expected sbatch, srun, squeue, scontrol and scancel on the PATH, found "
+            f"{os.environ.get('PATH', '')!r}; run on a login node of the cluster, or with --launcher local"
+        )
+    if options.submit is Submit.RUNG:
+        name = f"scaleperf.{folder.name}"
+        return Chosen(HolderLauncher(options, system.gpus_per_node, folder, name=name, gpus=settings.gpus), gpus)
+    return Chosen(BatchLauncher(options), gpus)
+
+
+def asked(settings: Settings, system: System) -> SlurmOptions:
+    """The system file's options for Slurm, with what the command line says in their place."""
+    stored = SlurmOptions() if system.slurm is None else system.slurm
+    said: dict[str, Any] = dict(settings.slurm)
+    return dataclasses.replace(stored, **said)
