@@ -111,7 +111,10 @@ class EdgeSearch:
         silent = [b for b, a in self.findings.rehearsed.items() if a.fits is None]
         if len(silent) >= GIVE_UP and not self.findings.rehearsable:
             return None
-        grid = [b for b in self.findings.grid if b not in silent and b not in self.findings.unusable]
+        # Beyond a real run that was out of memory a rehearsal counts no more: there is nothing to look for.
+        end = self.findings.lowest_real_oom
+        inside = [b for b in self.findings.grid if end is None or b <= end]
+        grid = [b for b in inside if b not in silent and b not in self.findings.unusable]
         fits = {i: known[b].fits for i, b in enumerate(grid) if b in known}
         if not fits:
             return grid[0] if grid else None
@@ -130,7 +133,8 @@ class EdgeSearch:
             return min(max(place, low + 1), high - 1)
         if high < len(grid):
             return (low + high) // 2 if low >= 0 else high // 2
-        return min(max(1, len(grid) // 4) if len(known) == 1 else 2 * low + 1, high - 1)
+        upwards = len(grid) // 4 if len(known) == 1 else 2 * low + 1
+        return min(max(upwards, low + 1), high - 1)
 
     def _around(self, known: _Known, grid: list[int], low: int) -> int | None:
         """The neighbours of a closed gap: what fits beyond it, and from where on there are retries."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pytest_scaleperf.search.bound import NOISE, SURE, bends_upwards, bound
-from pytest_scaleperf.search.words import Findings
+from pytest_scaleperf.search.words import Findings, on_line
 
 TOLERANCE = 0.01
 """A batch whose speed is this close to the best one's is as good."""
@@ -246,7 +246,8 @@ class PeakSearch:
         reach = places[-1] + max(1, len(findings.grid) // 4)
         if findings.room is not None and len(fitting) > 1:
             room = findings.room
-            promised = [i for i, b in enumerate(below) if (findings.predicted(b) or 0.0) <= room]
+            known = findings.memory_answers()
+            promised = [i for i, b in enumerate(below) if (on_line(known, b) or 0.0) <= room]
             reach = max(places[-1], promised[-1] if promised else 0)
         return below[min(reach, len(below) - 1)]
 
@@ -262,8 +263,9 @@ class PeakSearch:
             top = self._top()
             whole = [b for b in findings.grid if b <= top and (b not in known or known[b].fits)]
             return max(1, (len(whole) + len(findings.islands)) // 2)
-        knows_top = findings.room is not None and findings.predicted(findings.grid[-1]) is not None
-        whole = [b for b in findings.grid if not knows_top or b <= self._top()]
+        knows_top = findings.room is not None and on_line(known, findings.grid[-1]) is not None
+        top = self._top() if knows_top else findings.grid[-1]
+        whole = [b for b in findings.grid if b <= top]
         return max(1, (len(whole) + 1) // 2)
 
 

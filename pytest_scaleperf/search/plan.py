@@ -71,6 +71,21 @@ def find_peak(parents: Iterable[Case], speeds: Mapping[str, float]) -> Peak | No
     return max(passed, key=lambda peak: (peak.tps, -peak.batch), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """What follows from the answers so far: asked for case by case, worked out once an answer.
+
+    ``runs`` are real runs that are wanted next, by their batches.
+    """
+
+    edge_done: bool
+    runs: tuple[int, ...]
+    islands: tuple[int, ...]
+    known: Mapping[int, Answer]
+    first_out: int | None
+    peak: str
+
+
 class SearchPlan:
     """One family: what to try next, and whether a candidate is decided. It starts nothing and reads nothing.
 
@@ -103,6 +118,7 @@ class SearchPlan:
         self._cases = {case.batch.local: case for case in family}
         self._stored = sorted(case.batch.local for case in family if case.id in stored)
         self._rehearse, self.peak = rehearse, peak
+        self._last: _Now | None = None
         chosen = selected is not None and any(case.id not in selected for case in family)
         around = self._offsets is not None
         self.mode = Mode.CHOSEN if chosen else Mode.STORED if self._stored else Mode.AROUND if around else Mode.SEARCH
@@ -123,6 +139,7 @@ class SearchPlan:
         """Take the answer to ``ask``; also one that was not asked for, such as a record of an earlier session."""
         answers = self.findings.rehearsed if ask.kind is Kind.REHEARSAL else self.findings.real
         answers[ask.case.batch.local] = answer
+        self._last = None
 
     def wanted(self, width: int = 1, pending: Collection[Ask] = ()) -> tuple[Ask, ...]:
         """Up to ``width`` launches that are useful now, beside ``pending``, which were started and have no answer yet.
@@ -150,7 +167,7 @@ class SearchPlan:
         if batch in self.findings.real:
             return self._launch()
         near = batch in self.findings.grid
-        if self.needs_peak or (near and self._rehearse and not self._edge().done):
+        if self.needs_peak or (near and not self._now().edge_done):
             return None
         return self._fate_open(batch) if near else Fate(False, self._not_near())
 
@@ -188,6 +205,16 @@ class SearchPlan:
         if self.mode is Mode.AROUND and self.peak is not None and self._offsets is not None:
             near = {self.peak.batch + offset for offset in self._offsets}
             self.findings.grid = tuple(sorted(near & self._cases.keys()))
+        self._last = None
+
+    def _now(self) -> _Now:
+        if self._last is None:
+            done = not self._rehearse or self._edge().done
+            runs = self._runs(1 if self.mode is Mode.SEARCH else len(self._cases)) if done else ()
+            findings = self.findings
+            told = self.result().sentence() if done and not runs else ""
+            self._last = _Now(done, runs, findings.islands, findings.memory_answers(), findings.first_out, told)
+        return self._last
 
     def _edge(self) -> EdgeSearch:
         return EdgeSearch(self.findings)
@@ -227,21 +254,20 @@ class SearchPlan:
 
     def _fate_open(self, batch: int) -> Fate | None:
         """The fate of a candidate without a real run of its own, once the edge is known."""
-        known = self.findings.memory_answers().get(batch)
+        now = self._now()
+        known, out = now.known.get(batch), now.first_out
         if known is not None and known.fits is False:
             return Fate(False, self._beyond(f"{batch} was out of memory"))
-        out = self.findings.first_out
-        if out is not None and batch > out and batch not in self.findings.islands:
+        if out is not None and batch > out and batch not in now.islands:
             return Fate(False, self._beyond(f"{out} was out of memory"))
-        runs = self._runs(1 if self.mode is Mode.SEARCH else len(self._cases))
-        if runs:
-            return self._launch() if batch in runs else None
+        if now.runs:
+            return self._launch() if batch in now.runs else None
         rehearsed = self.findings.rehearsed.get(batch)
         if batch in self.findings.unusable and rehearsed is not None:
             return Fate(False, f"not launched: its rehearsal ended with {rehearsed.outcome}")
         if known is not None and known.saturated:
             return Fate(False, f"not needed: {batch} of {self.family} was rehearsed with allocation retries")
-        return Fate(False, f"not needed: the search of {self.family} {self.result().sentence()}")
+        return Fate(False, f"not needed: the search of {self.family} {now.peak}")
 
     def _beyond(self, what: str) -> str:
         failed, edge = self.findings.lowest_real_oom, self.findings.edge

@@ -88,10 +88,6 @@ class Findings:
         out = self.first_out
         return tuple(sorted(b for b, a in self.memory_answers().items() if out is not None and a.fits and b > out))
 
-    def predicted(self, batch: int) -> float | None:
-        """Memory in GiB at ``batch`` on the line through the two largest batches that fit without retries."""
-        return on_line(self.memory_answers(), batch)
-
 
 def on_line(answers: Mapping[int, Answer], batch: int) -> float | None:
     """Memory in GiB at ``batch``, as the two largest batches without retries have it; None with fewer than two."""

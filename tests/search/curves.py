@@ -201,10 +201,12 @@ def drive(curve: Curve | Recorded, *, rehearse: bool = True, width: int = 1) -> 
     """Search ``curve`` to the end with up to ``width`` launches at a time."""
     findings = Findings(curve.grid, curve.room)
     edge, peak, waves = EdgeSearch(findings), PeakSearch(findings), 0
-    while rehearse and (asked := edge.wanted(width)):
-        assert not set(asked) & set(findings.rehearsed)
-        findings.rehearsed.update({batch: curve.rehearse(batch) for batch in asked})
-    while asked := peak.wanted(width):
+    while True:
+        while rehearse and (asked := edge.wanted(width)):
+            assert not set(asked) & set(findings.rehearsed)
+            findings.rehearsed.update({batch: curve.rehearse(batch) for batch in asked})
+        if not (asked := peak.wanted(width)):
+            break
         assert not set(asked) & set(findings.real)
         findings.real.update({batch: curve.run(batch) for batch in asked})
         waves += 1
