@@ -161,6 +161,31 @@ def test_many_jobs_are_one_question(lab: Lab, tmp_path: Path, monkeypatch: pytes
         assert 2 <= len(count.read_text().split()) <= 4  # 5 s
 
 
+def test_closing_ends_jobs_and_they_say_that_it_was_us(lab: Lab, launcher: BatchLauncher) -> None:
+    jobs = [lab.sleep(launcher, 16, 1000), lab.python(launcher, 32, "pass")]
+    launcher.close()
+    for job in jobs:
+        result = job.stop(StopReason.INTERRUPTED)
+        assert (result.state, result.stopped, result.fault) == (JobState.CANCELLED, StopReason.INTERRUPTED, None)
+
+
+def test_nodes_that_cannot_be_held_are_said_to_every_case(lab: Lab) -> None:
+    options, waiting = SlurmOptions(partition="small"), [Wanted("first", Resources(16, 8))]
+    with HolderLauncher(options, 8, lab.run_folder(), name="s.nodes", period=PERIOD) as launcher:
+        assert launcher.choose(waiting) is None
+
+        def is_told() -> bool:
+            launcher.wait(0.5)
+            try:
+                return launcher.choose(waiting) is not None
+            except LaunchError:
+                return True
+
+        assert until(is_told)
+        with pytest.raises(LaunchError, match="PartitionNodeLimit"):
+            launcher.choose(waiting)
+
+
 def test_a_job_that_holds_nodes_for_a_rung(lab: Lab) -> None:
     with HolderLauncher(SlurmOptions(), 8, lab.run_folder(), name="s.nodes", period=PERIOD) as launcher:
         while launcher.choose([Wanted("first", Resources(16, 8))]) is None:

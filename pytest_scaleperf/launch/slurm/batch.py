@@ -124,6 +124,8 @@ class BatchLauncher:
         if keep is None or not keep.is_ours:
             return
         self._poller.close()
+        for job in self._jobs.values():
+            job.close()
         # It cancels what is left, and where the controller is away it goes on by itself.
         keep.close()
         self._keep = None

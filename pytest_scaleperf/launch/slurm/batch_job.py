@@ -49,6 +49,7 @@ class BatchJob:
         self._began = time.monotonic()
         self._reason_since: tuple[Wait, float] = (Wait.WAITS, self._began)
         self._why = ""
+        self._closing = False
         self._result: JobResult | None = None
         self._error: LaunchError | None = None
 
@@ -101,6 +102,10 @@ class BatchJob:
             raise self._error
         return self._result
 
+    def close(self) -> None:
+        """The keeper cancels it now: that it ends is no work of others."""
+        self._closing = True
+
     def stop(self, reason: StopReason) -> JobResult:
         """Cancel it by its id; the result once its state is final. One that has ended by itself keeps its own result.
 
@@ -115,7 +120,7 @@ class BatchJob:
             answer = ask(("scontrol", "show", "job", "-o", self._job))
             seen = parse_job(answer.out) if answer.code == 0 else None
             if seen is not None and seen.state.is_finished:
-                by_us = cancelled and seen.state is JobState.CANCELLED
+                by_us = (cancelled or self._closing) and seen.state is JobState.CANCELLED
                 return self._finish(seen, reason if by_us else None)
             said = answer.said if seen is None else f"state {seen.word}"
             if seen is None and not answer.away:

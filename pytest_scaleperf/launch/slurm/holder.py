@@ -49,6 +49,7 @@ class HolderLauncher:
         self._held = 0
         self._inner: AllocationLauncher | None = None
         self._left_out: set[str] = set()
+        self._failed = ""
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -81,6 +82,8 @@ class HolderLauncher:
 
         Raises LaunchError where the job cannot be had, or has ended.
         """
+        if self._failed:
+            raise LaunchError(self._failed)
         if not waiting or self._closed:
             return None
         needed = max(self._least, *(w.resources.nodes * self._on_each(w.resources) for w in waiting))
@@ -173,11 +176,12 @@ class HolderLauncher:
             return False
         result = job.wait(0.0)
         if result is not None:
-            self._job = None
-            raise LaunchError(
+            # What could not be had once is not asked for again: every case that waits is told the same.
+            self._failed = (
                 f"{self._name}: expected {self._held} GPUs to run in, found the job {job.id} ended before: "
                 f"{result.scheduler.get('state', result.state)}: {result.detail}. Correct `slurm:` in the system file"
             )
+            raise LaunchError(self._failed)
         if job.runs:
             self._inner = AllocationLauncher(self._options, self._gpus_per_node, job.id)
             for host in self._left_out:

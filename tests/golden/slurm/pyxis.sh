@@ -1,0 +1,2 @@
+#!/bin/bash
+exec srun --job-name=s.case --nodes=2 --ntasks=2 --ntasks-per-node=1 --gres=gpu:8 --export=ALL --label --unbuffered --kill-on-bad-exit=1 --container-image=/images/titan.sqsh '--container-mounts=/data:/data:ro,/shared/runs/case 1/1:/shared/runs/case 1/1' --container-workdir=/home/me/fork --no-container-remap-root python -I -S '/shared/runs/case 1/1/node.py' '/shared/runs/case 1/1' python -m torch.distributed.run --nnodes=2 'it'"'"'s'
