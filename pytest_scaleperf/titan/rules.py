@@ -169,6 +169,16 @@ _NODE = (
     ),
 )
 
+# A full disk under the run's folder or on a node: the run shows nothing of the configuration.
+_DISK = (
+    _rule(
+        Outcome.DISK_FULL,
+        Weight.CAUSE,
+        "no space left|disk quota exceeded",
+        r"No space left on device|Disk quota exceeded",
+    ),
+)
+
 _CONFIG = (
     _rule(
         Outcome.CONFIG_ERROR,
@@ -331,6 +341,7 @@ RULES: tuple[Rule, ...] = (
     *_HOST_OOM,
     *_NAN,
     *_NODE,
+    *_DISK,
     *_CONFIG,
     *_TIMEOUT,
     *_COMMUNICATION,
