@@ -49,6 +49,8 @@ def test_tokens_differ_by_rank_and_by_batch_and_are_the_same_every_time(tokens: 
     ("name", "text", "expected"),
     [
         ("SCALEPERF_SLOWDOWN", "0.5", "a number from 1 upwards, found '0.5'"),
+        ("SCALEPERF_MOST_MEMORY", "1.2", "a share of the device's memory, above 0 and at most 1, found '1.2'"),
+        ("SCALEPERF_MOST_MEMORY", "all", "a share of the device's memory, above 0 and at most 1, found 'all'"),
         ("SCALEPERF_SLOWDOWN", "nan", "a number from 1 upwards, found 'nan'"),
         ("SCALEPERF_FAULT", "oops@3", "KIND one of oom, nan, hang, stop, crash, kill, found 'oops@3'"),
         ("SCALEPERF_FAULT", "oom@0", "found 'oom@0'"),
@@ -58,11 +60,15 @@ def test_a_trial_that_cannot_be_is_refused(
     tokens: Any, capsys: pytest.CaptureFixture[str], name: str, text: str, expected: str
 ) -> None:
     del tokens  # only asks for torch
-    from pytest_scaleperf.titan.inside import trials  # noqa: PLC0415 - imports torch
+    from pytest_scaleperf.titan.inside import memory, trials  # noqa: PLC0415 - imports torch
 
-    read = trials.read_slowdown if name == trials.SLOWDOWN else trials.read_fault
+    read = {
+        trials.SLOWDOWN: trials.read_slowdown,
+        trials.FAULT: trials.read_fault,
+        memory.MOST_MEMORY: memory.read_share,
+    }
     with pytest.raises(SystemExit) as caught:
-        read({name: text})
+        read[name]({name: text})
     assert caught.value.code == 2
     line = capsys.readouterr().err
     assert line.startswith(f"[scaleperf] {name}: expected ")
