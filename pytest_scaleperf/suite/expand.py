@@ -64,10 +64,10 @@ def _matrix(faults: Faults, part: RungPart, loc: Loc, sequence: int, below: Belo
     if part.dp_shard is None and part.dp_replicate is None:
         return []
     layouts = _layouts(faults, part, loc, part.gpus)
-    points = _excluded(
-        faults, part, loc, _points(part, layouts, sequence, lambda family: locals_of(part, family, below))
-    )
+    points = list(_points(part, layouts, sequence, lambda family: locals_of(part, family, below)))
     batches = _Batches()
+    _check_around(faults, part, loc, layouts, [point for point in points if not is_far(batches.make(point))])
+    points = _excluded(faults, part, loc, iter(points))
     searched = part.local_batch if isinstance(part.local_batch, FoundBatches) else None
     found = []
     for point in points:
@@ -77,6 +77,18 @@ def _matrix(faults: Faults, part: RungPart, loc: Loc, sequence: int, below: Belo
         elif (at := _place(part, point.local)) is not None:
             _add_far(faults, (*loc, "local_batch", *at), point, batch)
     return found
+
+
+def _check_around(faults: Faults, part: RungPart, loc: Loc, layouts: list[Layout], able: list[_Point]) -> None:
+    """Every layout with every mode has to have a candidate around the peak: none may be left out in silence."""
+    if not isinstance(part.local_batch, FoundBatches) or part.local_batch.around is None or part.requires is None:
+        return
+    found = {(point.layout, point.mode) for point in able}
+    for layout, mode in itertools.product(layouts, part.activation_checkpoint or ()):
+        if (layout, mode) not in found:
+            same = ", ".join(part.requires.same) or "anything"
+            form = f"a case of {part.requires.gpus} GPUs with the same {same} whose batch and an offset can be run here"
+            faults.add((*loc, "local_batch", "around"), form, f"none for {layout.label} {mode}")
 
 
 def _place(part: RungPart, local: int) -> Loc | None:
