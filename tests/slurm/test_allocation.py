@@ -173,3 +173,12 @@ def test_a_site_s_lines_come_first(lab: Lab) -> None:
         assert ended(job).state is JobState.COMPLETED
     assert (folder / "stdout.log").read_text() == "0: a b\n"
     assert until(lambda: lab.steps(launcher.job) == [])
+
+
+def test_where_slurm_does_not_count_gpus_nobody_shares_a_node(lab: Lab) -> None:
+    with AllocationLauncher(SlurmOptions(), 8, lab.allocate("--gpus-per-node=0", nodes=2)) as launcher:
+        assert launcher.total_gpus == 16
+        jobs = [lab.sleep(launcher, 4, 0.5) for _ in range(2)]
+        assert launcher.choose([Wanted("third", Resources(4, 8))]) is None
+        assert [ended(job).hosts for job in jobs] == [("node1",), ("node2",)]
+        assert ended(lab.python(launcher, 16, "pass")).gpu_ids == {}

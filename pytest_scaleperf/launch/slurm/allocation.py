@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Sequence
@@ -62,7 +63,7 @@ class AllocationLauncher:
         self._guard: Guard | None = None
         self._keep: Keep | None = None
         self._jobs: dict[str, StepJob] = {}
-        self._wanted: dict[Placement, str] = {}
+        self._offered: dict[Placement, tuple[str, Placement]] = {}
         self._count = 0
         self._token = os.urandom(6).hex()
         self._over = ""
@@ -104,10 +105,14 @@ class AllocationLauncher:
         Raises LaunchError where one of them can never run here, or where the allocation has ended.
         """
         self._require_allocation()
-        chosen = self._packer.choose(waiting)
-        if chosen is not None:
-            self._wanted[chosen[1]] = chosen[0].key
-        return chosen
+        chosen = self._packer.choose([self._as_packed(wanted) for wanted in waiting])
+        if chosen is None:
+            return None
+        packed, taken = chosen
+        wanted = next(w for w in waiting if w.key == packed.key)
+        placement = Placement(taken.nodes, wanted.resources.gpus // wanted.resources.nodes)
+        self._offered[placement] = (wanted.key, taken)
+        return wanted, placement
 
     def submit(self, spec: LaunchSpec) -> StepJob:
         """Start a step on the nodes of ``spec.placement``, with ``spec.env`` plus what Slurm itself sets.
@@ -122,9 +127,9 @@ class AllocationLauncher:
         evidence.prepare(spec, folder)
         self._count += 1
         name = f"{spec.job_name}.{self._token}-{self._count}".replace("|", "_")
-        key = self._wanted.pop(placement, name)
+        key, taken = self._offered.pop(placement, (name, placement))
         guard, keep = self._ready()
-        self._packer.take(key, placement)
+        self._packer.take(key, taken)
         try:
             keep.hold_step(self.job, name)
             ward = guard.spawn(self._as_srun(spec, placement, name))
@@ -178,6 +183,14 @@ class AllocationLauncher:
         self._guard = self._keep = None
         if stuck:
             raise LaunchError(f"the session leaves processes behind that SIGKILL does not end: {stuck}; expected none")
+
+    def _as_packed(self, wanted: Wanted) -> Wanted:
+        """Whole nodes where Slurm does not hand out GPUs: two launches on one would take the same ones."""
+        if self._allotted.counts_gpus:
+            return wanted
+        asked = wanted.resources
+        whole = dataclasses.replace(asked, gpus=asked.nodes * asked.gpus_per_node)
+        return dataclasses.replace(wanted, resources=whole)
 
     def _forget_ended(self, keep: Keep) -> None:
         """One question instead of the keeper's patience: usually srun has ended every step by now."""
