@@ -69,7 +69,7 @@ def stages(given: argparse.Namespace) -> list[Stage]:
         ),
         Stage(
             "fatter", measured("fatter", "-k", SLOWED), 150, 45,
-            code=1, says="peak_memory", env={"SCALEPERF_BALLAST_GIB": BALLAST_GIB},
+            code=1, says="regression: peak_memory", env={"SCALEPERF_BALLAST_GIB": BALLAST_GIB},
         ),
         Stage("trace", measured("trace", "-k", TRACED, "--with-trace", "--record-baselines"), 180, 60),
         Stage("rehearse", measured("rehearse", "--rehearse"), 400, 40),

@@ -7,6 +7,7 @@ of a round run at the same time, as they do in training.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ SIZES = (16, 64, 256, 1024)
 _PAIR_SIZES = (256,)
 _CPU_SIZES, _CPU_PAIR_SIZES = (1, 4), (1,)
 _WARM, _TIMED, _CPU_TIMED = 4, 12, 3
+_ROUNDS = 5
 _MIB = 1 << 20
 
 
@@ -154,16 +156,22 @@ def _collective(operation: str, size: int, ranks: int, group: Any, device: Any) 
 
 
 def _timed(call: Callable[[], None], device: Any) -> float:  # noqa: ANN401 - a torch device
-    """Seconds of one call, of several in a row, after some that connect and warm up."""
+    """Seconds of one call, of several in a row, after some that connect and warm up; the median of some such rounds.
+
+    One round alone was once half as fast as the same link a minute later: a hiccup of the host is no slow link.
+    """
     on_gpu = device.type == "cuda"
     for _ in range(_WARM if on_gpu else 1):
         call()
-    if on_gpu:
-        torch.cuda.synchronize(device)
-    timed = _TIMED if on_gpu else _CPU_TIMED
-    begin = time.perf_counter()
-    for _ in range(timed):
-        call()
-    if on_gpu:
-        torch.cuda.synchronize(device)
-    return (time.perf_counter() - begin) / timed
+    timed, rounds_timed = (_TIMED, _ROUNDS) if on_gpu else (_CPU_TIMED, 1)
+    taken = []
+    for _ in range(rounds_timed):
+        if on_gpu:
+            torch.cuda.synchronize(device)
+        begin = time.perf_counter()
+        for _ in range(timed):
+            call()
+        if on_gpu:
+            torch.cuda.synchronize(device)
+        taken.append((time.perf_counter() - begin) / timed)
+    return statistics.median(taken)

@@ -38,10 +38,10 @@ def main() -> None:
     )
     device = torch.device("cpu") if given.cpu else torch.device("cuda", local_rank)
     path = given.folder / "probes" / f"rank{rank}.json"
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # a Triton kernel runs on the current one, and can read no other's memory
     gpu = _probe_device(device, rank, local_rank)
     _write(path, {"gpu": gpu, "links": []})
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
     # Without device_id: bound to a device, every new group would connect all ranks at once.
     dist.init_process_group("gloo" if given.cpu else "nccl", timeout=dt.timedelta(seconds=_LINK_SECONDS))
     try:
