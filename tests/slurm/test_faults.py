@@ -203,7 +203,7 @@ def test_the_session_and_its_guardian_are_killed_and_the_step_is_ended_by_its_id
 
 
 def test_what_is_stopped_while_the_controller_is_away_is_cancelled_when_it_is_back(lab: Lab) -> None:
-    launcher = BatchLauncher(SlurmOptions(), PERIOD, kill_limit=3.0)
+    launcher = BatchLauncher(SlurmOptions(), PERIOD, kill_limit=0.5)
     job = lab.sleep(launcher, 16, 1000)
     lab.cluster.stop_controller()
     with pytest.raises(LaunchError, match="not seen to end"):
