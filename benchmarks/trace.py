@@ -147,6 +147,7 @@ def ranks_of(source: Path, folder: Path, count: int) -> int:
     text = gzip.decompress(source.read_bytes())
     for rank in range(count):
         own = re.sub(rb'"rank": \d+', b'"rank": %d' % rank, text, count=1)
+        own = re.sub(rb'"world_size": \d+', b'"world_size": %d' % count, own, count=1)
         (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(own, 1))
     return count * len(text)
 
