@@ -125,4 +125,5 @@ def test_templates_are_in_the_wheel(tmp_path: Path) -> None:
     package = tmp_path / "pytest_scaleperf"
     shutil.copytree(root / "pytest_scaleperf" / "report" / "templates", package / "report" / "templates")
     found = {path.name for pattern in patterns["pytest_scaleperf"] for path in package.glob(pattern)}
-    assert found == {"page.html.j2", "page.css", "page.js"}
+    assert found == {path.name for path in (package / "report" / "templates").iterdir()}
+    assert {"page.html.j2", "trace.html.j2", "page.css", "page.js"} <= found
