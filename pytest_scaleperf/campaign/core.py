@@ -106,7 +106,8 @@ class Campaign:
         """Look back over the sessions of the same run directory."""
         self._lookback = Lookback(self.settings.run_dir, self.session.id)
         self._were_rehearsals = records.has_rehearsals(self.settings.run_dir)
-        self.launching = Launching(self.system, self.session)
+        site = () if self.system.slurm is None or self.settings.launcher == "local" else self.system.slurm.env
+        self.launching = Launching(self.system, self.session, dict(site))
         timeline = Timeline(self.session.path, self.capacity or self.settings.gpus or self.system.gpus_per_node)
         self.pool = Pool(self.launcher, self.launching, timeline, self._kept)
 

@@ -15,11 +15,13 @@ from pytest_scaleperf import records, steady
 from pytest_scaleperf.launch.protocol import Job
 from pytest_scaleperf.model import (
     Case,
+    Failure,
     Fingerprint,
     JobResult,
     LaunchSpec,
     Measurement,
     Observation,
+    Outcome,
     Placement,
     Resources,
     StopReason,
@@ -98,14 +100,19 @@ class Started:
 
 @dataclass(slots=True)
 class Launching:
-    """How the cases of one session are launched and observed."""
+    """How the cases of one session are launched and observed. ``site_env`` is the system's own for its jobs."""
 
     system: System
     session: records.SessionFolder
+    site_env: Mapping[str, str] = field(default_factory=dict)
     _environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     _cwd: Path = field(default_factory=Path.cwd)
     _software: dict[str, software.Software] = field(default_factory=dict)
     _dialects: dict[tuple[str, Path], dialect.Dialect] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """A site's variables take the place of inherited ones; a suite's own take theirs."""
+        self._environment = {**self._environment, **self.site_env}
 
     def prepare(self, order: Order, placement: Placement) -> tuple[LaunchSpec, command.Command, Path]:
         """A new folder for the launch, and what is to be started.
@@ -143,6 +150,7 @@ class Launching:
             requested_steps=case.suite.measure.steps,
             losses=order.rehearsed_rank is None,
         )
+        seen = _with_fault(seen, result)
         measured = steady.measure(
             seen,
             warmup=case.suite.measure.warmup,
@@ -196,6 +204,21 @@ class Launching:
         if python not in self._software:
             self._software[python] = software.probe(python, {**self._environment, **dict(case.suite.trainer.env)})
         return self._software[python]
+
+
+def _with_fault(seen: Observation, result: JobResult) -> Observation:
+    """What the scheduler knows better than the log: the machine took the run away, whatever its last words were.
+
+    A run that came to its last step did so, whatever happened afterwards.
+    """
+    if result.fault is None or seen.outcome in (result.fault, Outcome.COMPLETED):
+        return seen
+    hosts = ", ".join(result.failed_hosts)
+    said = result.detail or f"the scheduler says {result.scheduler.get('state', result.state)}"
+    text = f"{said} ({hosts})" if hosts and hosts not in said else said
+    consequences = () if seen.failure is None else (seen.failure.reason, *seen.failure.consequences)
+    failure = Failure(result.fault, text, host=hosts or None, consequences=consequences)
+    return dataclasses.replace(seen, outcome=result.fault, failure=failure)
 
 
 def _python(suite: Suite) -> str:

@@ -145,6 +145,10 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     if state.settings.rehearse:
         return rehearsed_text.header(state.system, state.selected)
     lines = text.header(state.system, state.settings.gpus, state.cases)
+    if config.option.collectonly:
+        from pytest_scaleperf.plan.brief import brief  # noqa: PLC0415 - only here
+
+        lines += [f"scaleperf: {line}" for line in brief(state.selected, state.settings.gpus)]
     if config.getoption("trace", False):
         lines.append("scaleperf: --trace is pytest's own debugger; to trace the cases' steps, say --with-trace")
     return lines
