@@ -11,7 +11,7 @@ from pytest_scaleperf.campaign.rehearsed_before import fresh
 from pytest_scaleperf.campaign.scaling import ScalingJudge
 from pytest_scaleperf.model import Case, GateState, LaunchError, Outcome, Progress
 from pytest_scaleperf.rehearsed import Fit, Rehearsal, not_rehearsable, room_of
-from pytest_scaleperf.search import Answer, Ask, Fate, Kind, SearchPlan, find_peak
+from pytest_scaleperf.search import Answer, Ask, Fate, Kind, Mode, SearchPlan, find_peak
 
 _WIDTH = 2
 """Points of one family under way at once, where launches run side by side: more would be tried than are needed."""
@@ -41,9 +41,18 @@ class Searcher:
             self._advance(plan, progress)
         return fate
 
-    def told(self, run: CaseRun) -> None:
-        """Take what a case's own test measured: its search goes on from there."""
-        self._plan(run.case).tell(Ask(run.case, Kind.RUN), _ran(run))
+    def told(self, run: CaseRun) -> str | None:
+        """Take what a case's own test measured: its search goes on from there.
+
+        A sentence where the case showed the OOM edge: that is what its launch was for, and no failure of anything.
+        """
+        plan, answer = self._plan(run.case), _ran(run)
+        plan.tell(Ask(run.case, Kind.RUN), answer)
+        looking = plan.mode in (Mode.SEARCH, Mode.AROUND)
+        if not looking or answer.fits is not False or run.baseline is not None or run.case.expect is Outcome.OOM:
+            return None
+        edge = plan.edge().edge
+        return f"out of memory: it shows the OOM edge {'(nothing fits)' if edge is None else edge} of {plan.family}"
 
     def summary(self) -> list[str]:
         """What the searches found, a sentence a line."""

@@ -110,8 +110,13 @@ def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePe
         state.rows.append(text.row(case, Verdict(Decision.MACHINE_FAILED, (), str(error))))
         raise
     state.replayed += run.replayed
-    if case.search is not None:
-        state.searcher().told(run)
+    beyond = None if case.search is None else state.searcher().told(run)
+    if beyond is not None:
+        verdict = dataclasses.replace(run.verdict, decision=Decision.SKIPPED, reason=beyond)
+        campaign.finish(run, verdict)
+        state.rows.append(text.row(case, verdict))
+        properties.extend(text.properties(case, verdict, run.fingerprint, run.samples))
+        pytest.skip(beyond)
     run = run if tracer is None else tracer.add(run, live)
     properties.extend(text.properties(case, run.verdict, run.fingerprint, run.samples))
     properties.extend(rehearsing.beside(request.config, state, run))

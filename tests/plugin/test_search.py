@@ -139,3 +139,17 @@ def test_a_rehearsed_oom_closes_the_gate_of_the_real_case(searched: Project, mon
     assert "OOM in rehearsal" in done.message(small(26))
     searched.suite(ladder=plain, rehearse={"executable": True, "closes_gate": False})
     assert searched.run("--record-baselines").kind(small(26)) == "failed"
+
+
+def test_a_run_that_shows_the_edge_is_a_skip_that_says_so_and_a_stored_case_that_does_is_a_failure(
+    searched: Project,
+) -> None:
+    searched.scenario(surface(beyond=22))
+    done = searched.run("--record-baselines", gpus=2)
+    shown = [name for name in launched(searched, "2gpu") if searched.records()[name]["samples"][0]["outcome"] == "oom"]
+    assert (done.returncode, bool(shown)) == (0, True), done.out
+    assert "out of memory: it shows the OOM edge" in done.message(shown[0])
+    searched.scenario(surface(beyond=2))
+    again = searched.run(gpus=2)
+    assert again.returncode == 1
+    assert "failed" in again.kinds().values()
