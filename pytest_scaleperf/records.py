@@ -15,7 +15,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from pytest_scaleperf.model import Decision, Evidence, Fingerprint, LaunchError
+from pytest_scaleperf.model import Decision, Evidence, Fingerprint, GateState, LaunchError
 
 SCHEMA = 1
 _SESSIONS = "sessions"
@@ -184,19 +184,22 @@ def session_names(run_dir: Path) -> list[str]:
 
 
 def evidence(run_dir: Path, case_id: str) -> Iterator[Evidence]:
-    """Every readable earlier verdict of a case, newest first; a record that cannot be read is no evidence."""
-    return (found for found, _ in earlier(run_dir, case_id))
+    """Every readable earlier verdict of a case, newest first; a record that cannot be read is no evidence.
+
+    Also that its search did not need it, or found it beyond the OOM edge; no other skip says anything of a case.
+    """
+    return (found for found, _ in earlier(run_dir, case_id, searched=True))
 
 
-def earlier(run_dir: Path, case_id: str) -> Iterator[tuple[Evidence, Mapping[str, Any]]]:
-    """As ``evidence``, each with its whole record."""
+def earlier(run_dir: Path, case_id: str, *, searched: bool = False) -> Iterator[tuple[Evidence, Mapping[str, Any]]]:
+    """Earlier verdicts as ``evidence``, each with its whole record; what a search said only with ``searched``."""
     for name in reversed(session_names(run_dir)):
         folder = run_dir / _SESSIONS / name / _RECORDS
         record = _latest(folder, case_id)
         if record is None:
             continue
         found = _evidence_of(case_id, record, str(folder / f"{case_id}.json"))
-        if found is not None and found.decision is not Decision.SKIPPED:
+        if found is not None and (found.decision is not Decision.SKIPPED or (searched and _by_search(record))):
             yield found, record
 
 
@@ -208,6 +211,12 @@ def rehearsals(run_dir: Path, case_id: str) -> Iterator[tuple[str, Mapping[str, 
         record = None if found is None else _read(found)
         if record is not None:
             yield str(found), record
+
+
+def _by_search(record: Mapping[str, Any]) -> bool:
+    gate = record.get("gate")
+    state = gate.get("state") if isinstance(gate, Mapping) else None
+    return state == GateState.NOT_NEEDED or bool(record.get("samples"))
 
 
 def has_rehearsals(run_dir: Path) -> bool:

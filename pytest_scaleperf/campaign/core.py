@@ -246,7 +246,8 @@ class Campaign:
             self.verdicts[case.id] = Decision.SKIPPED
             self._open_behind(case.id)
         verdict = Verdict(Decision.SKIPPED, (), gate.reason)
-        self._record(case, verdict, gate, None, ())
+        searched = gate.state is GateState.NOT_NEEDED  # a later session may rely on it, under the same fingerprint
+        self._record(case, verdict, gate, self.fingerprint(case) if searched else None, ())
 
     def fingerprint(self, case: Case) -> Fingerprint:
         """What this case's numbers depend on, here and now."""

@@ -67,7 +67,7 @@ class ScalingJudge:
             return None if record is None else _speed_of(case, here, record, "")
         oldest = time.time() - self.campaign.settings.evidence_max_age
         fingerprint = self.campaign.fingerprint(case)
-        for found, record in records.earlier(self.campaign.settings.run_dir, case.id):
+        for found, record in records.earlier(self.campaign.settings.run_dir, case.id, searched=True):
             if found.finished >= oldest and found.fingerprint == fingerprint:
                 return _speed_of(case, found.decision, record, found.where)
         return None

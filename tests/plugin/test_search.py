@@ -153,3 +153,18 @@ def test_a_run_that_shows_the_edge_is_a_skip_that_says_so_and_a_stored_case_that
     again = searched.run(gpus=2)
     assert again.returncode == 1
     assert "failed" in again.kinds().values()
+
+
+def test_a_case_that_was_not_needed_closes_the_gate_of_a_later_session_by_its_name(searched: Project) -> None:
+    above = [LADDER[0], {"gpus": 4, "requires": {"gpus": 2, "same": ["activation_checkpoint", "local_batch"]}}]
+    above[1] |= {"dp_shard": 4, "activation_checkpoint": "selective", "local_batch": [2, 14, 18, 22, 38]}
+    searched.suite(ladder=above)
+    searched.run("--record-baselines", gpus=2)
+    ran = launched(searched, "2gpu")
+    done = searched.run("--record-baselines", "-k", "4gpu")
+    assert done.returncode == 0, done.out
+    for batch in (2, 14, 18, 22, 38):
+        if small(batch) in ran:
+            assert "recorded" in done.message(large(batch))
+        else:
+            assert f"closed by its parent: {small(batch)} (skipped)" in done.message(large(batch))
