@@ -403,6 +403,7 @@ class Preflight:
     ``rates`` by name, in TFLOP/s (``matmul_tflops``) and GB/s (``memory_gb_s``). ``inside_node`` and ``across_nodes``
     hold bus bandwidths in GB/s by (collective, MiB). ``tolerance`` is how far below these a value may lie,
     ``fleet_tolerance`` how far below the fleet's median (None: the pre-flight's own), both as fractions.
+    ``always``: every session begins with a pre-flight.
     """
 
     tolerance: float
@@ -410,6 +411,7 @@ class Preflight:
     inside_node: Mapping[tuple[str, int], float]
     across_nodes: Mapping[tuple[str, int], float]
     fleet_tolerance: float | None = None
+    always: bool = False
 
     def link(self, across_nodes: bool, operation: str, mib: int) -> float | None:  # noqa: FBT001 - one of two tables
         """The bus bandwidth that is expected in GB/s, or None where none is stated."""
@@ -686,7 +688,7 @@ class Settings:
     seconds. ``resume`` names an earlier session, or ``latest``; None starts a new one. ``repeats``, where given,
     takes the place of the suites' own: launches of each case at least. ``trace``: trace every selected case.
     ``slurm`` holds what was said of SlurmOptions for this session, by their names.
-    ``rehearse``: launch none, rehearse each.
+    ``rehearse``: launch none, rehearse each. ``preflight``: probe the GPUs first (None: as the system file says).
     """
 
     gpus: int | None
@@ -701,6 +703,7 @@ class Settings:
     trace: bool = False
     rehearse: bool = False
     slurm: Mapping[str, object] = field(default_factory=dict)
+    preflight: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -788,6 +791,19 @@ class Placement:
     nodes: tuple[str, ...]
     gpus_on_each: int
     gpu_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePlace:
+    """What a pre-flight covers: ``gpus`` in all on ``nodes`` nodes.
+
+    ``may_leave_out``: its launcher goes on without a node that is ill. ``why_not``, where given: none can be made here.
+    """
+
+    gpus: int
+    nodes: int = 1
+    may_leave_out: bool = False
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,11 @@ class Packer:
         return sum(state.node.gpus for state in self._usable())
 
     @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are not left out."""
+        return tuple(state.node for state in self._usable())
+
+    @property
     def busy_gpus(self) -> int:
         """GPUs that running launches hold, with those beside them on nodes that they took whole."""
         return sum(state.node.gpus - state.free for state in self._states.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 import tempfile
@@ -15,8 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from pytest_scaleperf import preflight
+from pytest_scaleperf.campaign.checking import probe
 from pytest_scaleperf.launch.local import LocalLauncher
-from pytest_scaleperf.model import LaunchSpec, Placement, Resources, ScalePerfError, StopReason, System
+from pytest_scaleperf.model import ProbePlace, ScalePerfError, System
 from pytest_scaleperf.preflight.job import SECONDS
 from pytest_scaleperf.preflight.words import MATMUL, MEMORY
 from pytest_scaleperf.printable import printable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _RED, _FAULT = 1, 2
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
-_LAST_LINES = 5
 
 
 def preflight_command(  # noqa: PLR0913 - each is one option of the command line
@@ -67,31 +66,10 @@ def run(  # noqa: PLR0913 - as above
 
     Raises LaunchError where the job cannot be started.
     """
-    job = preflight.command(folder, gpus=gpus, device=device, python=python, base_env=os.environ)
-    log = folder / "stdout.log"
-    spec = LaunchSpec(
-        job_name="preflight",
-        argv=job.argv,
-        env=job.env,
-        cwd=Path.cwd(),
-        output=log,
-        resources=Resources(gpus, max(gpus, system.gpus_per_node)),
-        placement=Placement((), gpus),
-    )
     with LocalLauncher() as launcher:
-        started = launcher.submit(spec)
-        ended = started.wait(seconds)
-        problems = []
-        if ended is None:
-            ended = started.stop(StopReason.TOTAL_LIMIT)
-            problems.append(f"expected an end within {seconds:g} s, found none; the probes were ended")
-    if not problems and ended.exit_code != 0:
-        said = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-        errors = [line for line in said if "Error" in line] or said
-        shown = " | ".join(printable(line.strip())[:200] for line in errors[:_LAST_LINES])
-        problems.append(f"the probes ended with exit code {ended.exit_code}: {shown or 'no output'}")
-    report = preflight.read(folder, expected=gpus, device=device, problems=problems)
-    return dataclasses.replace(report, findings=preflight.judge(report, system))
+        return probe(
+            folder, launcher, system, ProbePlace(gpus), python=python, env=os.environ, device=device, seconds=seconds
+        )
 
 
 def _show(report: ProbeReport, system: System, screen: Screen) -> None:

@@ -65,6 +65,7 @@ class SystemPreflightPart(FileModel):
     memory_gb_s: _Rate | None = Field(default=None, description=_RATE)
     inside_node: _Links = Field(default={}, description=_LINKS)
     across_nodes: _Links = Field(default={}, description=_LINKS)
+    always: bool = Field(default=False, description="true or false: whether every session begins with a pre-flight")
 
 
 class LinkPart(FileModel):
@@ -226,6 +227,7 @@ def _preflight(part: SystemPreflightPart | None) -> Preflight | None:
         inside_node=_by_size(part.inside_node),
         across_nodes=_by_size(part.across_nodes),
         fleet_tolerance=part.fleet_tolerance,
+        always=part.always,
     )
 
 

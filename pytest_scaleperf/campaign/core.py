@@ -13,6 +13,7 @@ from typing import Any
 from pytest_scaleperf import baseline as baselines
 from pytest_scaleperf import records
 from pytest_scaleperf.campaign import gate as gates
+from pytest_scaleperf.campaign.checking import Checkup
 from pytest_scaleperf.campaign.launching import Launching, Order, Sample
 from pytest_scaleperf.campaign.nights import Lookback
 from pytest_scaleperf.campaign.pool import Ended, Pool
@@ -31,6 +32,7 @@ from pytest_scaleperf.model import (
     Measurement,
     Metric,
     Outcome,
+    ProbePlace,
     Progress,
     ScalePerfError,
     Settings,
@@ -101,6 +103,7 @@ class Campaign:
     _were_rehearsals: bool = field(init=False)
     _blocked: dict[str, list[Case]] | None = None
     _failures: Counter[str] = field(default_factory=Counter)
+    _checkup: Checkup | None = None
 
     def __post_init__(self) -> None:
         """Look back over the sessions of the same run directory."""
@@ -115,6 +118,19 @@ class Campaign:
     def launched(self) -> int:
         """Launches so far."""
         return self.pool.launched
+
+    def check_first(self, place: ProbePlace) -> None:
+        """Let a pre-flight of ``place`` go before the first launch."""
+        largest = max((case.gpus for case in self.selected if case.gpus <= place.gpus), default=place.gpus)
+        if place.nodes == 1 and not place.may_leave_out:
+            place = dataclasses.replace(place, gpus=largest)  # the cases of one machine take its first GPUs
+        python, env = self.launching.surroundings(self.selected[0].suite if self.selected else None)
+        self._checkup = Checkup(self.system, self.launcher, self.session.path, place, python, env)
+
+    @property
+    def checked(self) -> list[str]:
+        """What the pre-flight found, a line each."""
+        return [] if self._checkup is None else self._checkup.lines()
 
     def gate(self, case: Case) -> Gate:
         """Whether ``case`` may be launched now."""
@@ -143,6 +159,7 @@ class Campaign:
         Where the launcher runs jobs side by side, the other selected cases whose gates are open go on meanwhile.
         Raises LaunchError where it cannot be started and BaselineError where its baseline cannot be read.
         """
+        self._check()
         if case.id not in self.pool:
             self.pool.add(case.id, self._work(case, gate), Order(case))
         if self.launcher.side_by_side and self._blocked is None:
@@ -165,8 +182,14 @@ class Campaign:
 
     def take_up(self, case: Case, gate: Gate) -> None:
         """Begin with a case whose gate is open, ahead of its test."""
+        self._check()
         if case.id not in self.pool and case.id not in self.verdicts:
             self.pool.add(case.id, self._work(case, gate), Order(case))
+
+    def _check(self) -> None:
+        """The pre-flight, where one was asked for, before anything is launched."""
+        if self._checkup is not None:
+            self.pool.timeline.left_out += self._checkup.make()
 
     def _look_ahead(self) -> None:
         """Take up every selected case whose gate is open already; remember which verdicts the others wait for."""
@@ -270,6 +293,8 @@ class Campaign:
     ) -> Generator[Order, Sample, Verdict]:
         taken, repeats, avoid = list[Measurement](), self._repeats(case), frozenset[str]()
         lost = 0
+        if self._checkup is not None:
+            self._checkup.require(case)
         while True:
             sample = yield Order(case, avoid=avoid)
             samples.append(sample.as_record())
@@ -386,6 +411,7 @@ class Campaign:
                 "fingerprint": None if fingerprint is None else as_plain(fingerprint),
                 "samples": samples,
                 **({} if trace is None else {"trace": trace}),
+                **({} if self._checkup is None else self._checkup.noted(samples)),
                 "finished": time.time(),
             },
             over=over,

@@ -167,6 +167,12 @@ class Launching:
         """What this case's numbers depend on, here and now."""
         return software.fingerprint(digest(case), self._probe(case), self.system.device, self.system.peak_flops)
 
+    def surroundings(self, suite: Suite | None) -> tuple[str, Mapping[str, str]]:
+        """The interpreter and the environment in which a suite's jobs start."""
+        if suite is None:
+            return sys.executable, self._environment
+        return _python(suite), {**self._environment, **dict(suite.trainer.env)}
+
     def spoken(self, suite: Suite) -> dialect.Dialect:
         """How the suite's torchtitan is spoken to."""
         key = (suite.trainer.dialect, suite.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,22 @@ from pytest_scaleperf.launch.slurm import where
 from pytest_scaleperf.launch.slurm.allocation import AllocationLauncher
 from pytest_scaleperf.launch.slurm.batch import BatchLauncher
 from pytest_scaleperf.launch.slurm.holder import HolderLauncher
-from pytest_scaleperf.model import LaunchError, Settings, SlurmOptions, Submit, System
+from pytest_scaleperf.model import LaunchError, ProbePlace, Settings, SlurmOptions, Submit, System
+from pytest_scaleperf.packing import Node
+
+_SUBMITTED = (
+    "each job gets nodes of its own, which are not known before; run pytest inside an allocation (salloc, sbatch) to "
+    "have its nodes probed"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The launcher of a session, and how many GPUs it has at most."""
+    """The launcher of a session, how many GPUs it has at most, and what a pre-flight would probe."""
 
     launcher: Launcher
     capacity: int
+    place: ProbePlace
 
 
 def allocated(settings: Settings, system: System) -> int | None:
@@ -42,13 +50,13 @@ def choose(settings: Settings, system: System, folder: Path) -> Chosen:
     """
     gpus = settings.gpus or system.gpus_per_node
     if settings.launcher == "local" or (settings.launcher == "auto" and where.allocation() is None):
-        return Chosen(LocalLauncher(), gpus)
+        return Chosen(LocalLauncher(), gpus, ProbePlace(gpus))
     options = asked(settings, system)
     if where.allocation() is not None:
         steps = AllocationLauncher(options, system.gpus_per_node)
         for host in options.exclude:
             steps.leave_out(host)
-        return Chosen(steps, steps.total_gpus)
+        return Chosen(steps, steps.total_gpus, _all_of(steps.nodes))
     if not where.is_here():
         raise LaunchError(
             "--launcher slurm: expected sbatch, srun, squeue, scontrol and scancel on the PATH, found "
@@ -56,8 +64,16 @@ def choose(settings: Settings, system: System, folder: Path) -> Chosen:
         )
     if options.submit is Submit.RUNG:
         name = f"scaleperf.{folder.name}"
-        return Chosen(HolderLauncher(options, system.gpus_per_node, folder, name=name, gpus=settings.gpus), gpus)
-    return Chosen(BatchLauncher(options), gpus)
+        holder = HolderLauncher(options, system.gpus_per_node, folder, name=name, gpus=settings.gpus)
+        return Chosen(holder, gpus, ProbePlace(gpus, why_not=_SUBMITTED))
+    return Chosen(BatchLauncher(options), gpus, ProbePlace(gpus, why_not=_SUBMITTED))
+
+
+def _all_of(nodes: Sequence[Node]) -> ProbePlace:
+    """As many GPUs of each node as the smallest of them has: torchrun starts the same number everywhere."""
+    if not nodes:
+        return ProbePlace(0, 0, why_not="no node of the allocation is in use")
+    return ProbePlace(len(nodes) * min(node.gpus for node in nodes), len(nodes), may_leave_out=True)
 
 
 def asked(settings: Settings, system: System) -> SlurmOptions:

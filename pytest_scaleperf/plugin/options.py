@@ -49,6 +49,19 @@ def add(parser: pytest.Parser) -> None:
         help="launch no case: rehearse each selected one, of every rung, by one process on one device; needs no --gpus",
     )
     group.addoption(
+        "--preflight",
+        action="store_true",
+        default=None,
+        help="probe every GPU and link before the first case; cases that need an ill one are errors of the machine",
+    )
+    group.addoption(
+        "--no-preflight",
+        dest="preflight",
+        action="store_false",
+        default=None,
+        help="none, although the system's file says `always`",
+    )
+    group.addoption(
         "--evidence-max-age",
         type=_hours,
         default=DEFAULT_EVIDENCE_HOURS,
@@ -109,6 +122,7 @@ def read(config: pytest.Config) -> Settings:
         trace=config.getoption("with_trace"),
         slurm=_slurm(config),
         rehearse=config.getoption("rehearse"),
+        preflight=config.getoption("preflight"),
     )
 
 

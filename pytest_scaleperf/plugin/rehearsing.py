@@ -25,6 +25,7 @@ _WERE_ANY = pytest.StashKey[bool]()
 _MEANINGLESS = {
     "record_baselines": "--record-baselines: a rehearsal measures no speed that could be a baseline",
     "with_trace": "--with-trace: a rehearsal has no communication that a trace could show",
+    "preflight": "--preflight: a rehearsal uses no links; `scaleperf preflight` probes alone",
     "repeats": "--repeats: a rehearsal has no verdict that another sample could decide",
 }
 

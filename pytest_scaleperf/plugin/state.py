@@ -42,6 +42,7 @@ class State:
         self._tracer: Tracer | None = None
         self._searcher: Searcher | None = None
         self.traces: list[str] = []
+        self._preflight: list[str] = []
         self._signals: dict[int, Any] = {}
         self._collector_paused = False
 
@@ -74,7 +75,18 @@ class State:
             self.folder = folder.path
             chosen = launchers.choose(settings, system, folder.path)
             self._campaign = Campaign(settings, system, folder, chosen.launcher, tuple(self.selected), chosen.capacity)
+            if self._wants_preflight(system):
+                self._campaign.check_first(chosen.place)
         return self._campaign
+
+    def _wants_preflight(self, system: System) -> bool:
+        stated = system.preflight is not None and system.preflight.always
+        return not self.settings.rehearse and (stated if self.settings.preflight is None else self.settings.preflight)
+
+    @property
+    def preflight(self) -> list[str]:
+        """What the pre-flight found, a line each."""
+        return self._preflight if self._campaign is None else self._campaign.checked
 
     def count_gpus(self) -> None:
         """Where nobody said how many GPUs this session has: those of the allocation that it runs in.
@@ -155,7 +167,7 @@ class State:
         self._signals.clear()
         if self._campaign is not None:
             campaign, self._campaign = self._campaign, None
-            self._launched = campaign.launched
+            self._launched, self._preflight = campaign.launched, campaign.checked
             try:
                 campaign.close()
             except ScalePerfError as error:  # a process that even SIGKILL does not end

@@ -4,6 +4,7 @@ The probes run as a job of their own (`inside/`, which alone imports torch and t
 makes that job's command line, reads what it wrote, and judges it.
 """
 
+from pytest_scaleperf.preflight.blame import Blame, blame, concerns, errors
 from pytest_scaleperf.preflight.job import ProbeJob, command
 from pytest_scaleperf.preflight.judge import judge
 from pytest_scaleperf.preflight.store import FILE, load, read, save
@@ -20,6 +21,7 @@ from pytest_scaleperf.preflight.words import (
 
 __all__ = [
     "FILE",
+    "Blame",
     "Finding",
     "GpuProbe",
     "Health",
@@ -27,7 +29,10 @@ __all__ = [
     "ProbeJob",
     "ProbeReport",
     "Severity",
+    "blame",
     "command",
+    "concerns",
+    "errors",
     "is_red",
     "judge",
     "load",

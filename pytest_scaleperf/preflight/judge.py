@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from pytest_scaleperf.model import Preflight, System
+from pytest_scaleperf.preflight.blame import LAUNCH
 from pytest_scaleperf.preflight.words import RATES, Finding, GpuProbe, LinkProbe, ProbeReport, Severity
 
 FLEET_TOLERANCE = 0.08
@@ -50,13 +51,13 @@ def judge(report: ProbeReport, system: System) -> tuple[Finding, ...]:
 
 def _missing(report: ProbeReport) -> Iterator[Finding]:
     for problem in report.problems:
-        yield Finding(Severity.ERROR, "launch", problem)
+        yield Finding(Severity.ERROR, LAUNCH, problem)
     answered = {gpu.rank for gpu in report.gpus}
     silent = [rank for rank in range(report.expected) if rank not in answered]
     if silent:
         listed = ", ".join(map(str, silent[:16])) + (" …" if len(silent) > 16 else "")  # noqa: PLR2004 - one line
         text = f"expected {report.expected} ranks to answer, found {len(answered)}; nothing from rank {listed}"
-        yield Finding(Severity.ERROR, "launch", text)
+        yield Finding(Severity.ERROR, LAUNCH, text, ranks=tuple(silent))
     for gpu in report.gpus:
         for problem in gpu.problems:
             yield _of(gpu, Severity.ERROR, "probe", f"{gpu.name}: {problem}")
@@ -146,7 +147,15 @@ def _slow_link(report: ProbeReport, link: LinkProbe, reference: float, source: s
     )
     indices = tuple(gpu.index for gpu in known) if few else ()
     return Finding(
-        Severity.ERROR, f"{link.operation} {link.mib} MiB", text, hosts, indices, link.gb_s, reference, "GB/s"
+        Severity.ERROR,
+        f"{link.operation} {link.mib} MiB",
+        text,
+        hosts,
+        indices,
+        link.gb_s,
+        reference,
+        "GB/s",
+        link.ranks,
     )
 
 
@@ -159,4 +168,4 @@ def _of(  # noqa: PLR0913, PLR0917 - a finding's fields in their order
     reference: float | None = None,
     unit: str = "",
 ) -> Finding:
-    return Finding(severity, probe, text, (gpu.host,), (gpu.index,), value, reference, unit)
+    return Finding(severity, probe, text, (gpu.host,), (gpu.index,), value, reference, unit, (gpu.rank,))

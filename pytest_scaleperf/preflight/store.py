@@ -125,4 +125,5 @@ def _finding(data: Mapping[str, Any]) -> Finding:
         "severity": Severity(data["severity"]),
         "hosts": tuple(map(str, data["hosts"])),
         "indices": tuple(map(int, data["indices"])),
+        "ranks": tuple(map(int, data.get("ranks", ()))),
     })  # fmt: skip

@@ -107,7 +107,8 @@ class ProbeReport:
 class Finding:
     """One thing that is wrong: ``hosts`` and ``indices`` name the GPUs (several for a link), ``text`` says it all.
 
-    ``value`` and ``reference`` are in ``unit``; None where the finding is no number.
+    ``ranks`` are the probes' ranks that it concerns; empty where it is no device's. ``value`` and ``reference`` are in
+    ``unit``; None where the finding is no number.
     """
 
     severity: Severity
@@ -118,6 +119,7 @@ class Finding:
     value: float | None = None
     reference: float | None = None
     unit: str = ""
+    ranks: tuple[int, ...] = ()
 
 
 def is_red(findings: Iterable[Finding]) -> bool:

@@ -24,7 +24,7 @@ from pytest_scaleperf.model import (
     SlurmOptions,
     Wanted,
 )
-from pytest_scaleperf.packing import Packer
+from pytest_scaleperf.packing import Node, Packer
 
 _LOST_ALLOCATION = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "CANCELLED", "DEADLINE"})
 
@@ -88,6 +88,11 @@ class AllocationLauncher:
     def total_gpus(self) -> int:
         """GPUs of the allocation's nodes that are in use."""
         return self._packer.total_gpus
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The allocation's nodes that are in use."""
+        return self._packer.nodes
 
     @property
     def busy_gpus(self) -> int:

@@ -55,7 +55,7 @@ def _probe_device(device: Any, rank: int, local_rank: int) -> dict[str, Any]:  #
     """Fields of ``GpuProbe``."""
     begin = time.perf_counter()
     gpu: dict[str, Any] = {
-        "host": platform.node(),
+        "host": os.environ.get("SLURMD_NODENAME") or platform.node(),  # by the name that its launcher knows
         "index": local_rank,
         "rank": rank,
         "device": "cpu",
