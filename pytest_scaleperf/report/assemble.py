@@ -25,7 +25,7 @@ from pytest_scaleperf.report.contents import (
 )
 from pytest_scaleperf.report.junit_entry import entry_of, scaling_of
 from pytest_scaleperf.report.junit_in import JUnitFile, read_junit
-from pytest_scaleperf.report.records_in import Found, SessionFile, read_folders
+from pytest_scaleperf.report.records_in import Found, read_folders
 from pytest_scaleperf.report.rehearsals import rehearsed_cases
 
 
@@ -67,7 +67,7 @@ def _report(entries: Sequence[Entry], found: Found, max_age: float) -> Report:
     return Report(
         cases=cases,
         older=tuple(history for history in histories if not history.recent),
-        sessions=tuple(_sessions(entries, found.sessions, current)),
+        sessions=tuple(_sessions(entries, found, current | _rehearsing(found.rehearsals, newest - max_age))),
         faults=(),
         others=(),
         scalings=(),
@@ -83,6 +83,11 @@ def _report(entries: Sequence[Entry], found: Found, max_age: float) -> Report:
 def _current(entries: Sequence[Entry], begin: float) -> set[str]:
     """The sessions with an entry after ``begin``, whole: a long night has entries before it too."""
     return {_session(entry) for entry in entries if entry.finished >= begin}
+
+
+def _rehearsing(rehearsals: Iterable[Rehearsal], begin: float) -> set[str]:
+    """The sessions that rehearsed something after ``begin``."""
+    return {each.session for each in rehearsals if each.finished >= begin}
 
 
 def _session(entry: Entry) -> str:
@@ -236,9 +241,10 @@ def _placed(entry: Entry, records: Sequence[Entry]) -> Entry:
     )
 
 
-def _sessions(entries: Sequence[Entry], files: Sequence[SessionFile], current: set[str]) -> list[Session]:
+def _sessions(entries: Sequence[Entry], found: Found, current: set[str]) -> list[Session]:
     """Every session, oldest first; one without a file of its own is known by its records."""
-    told = {file.session: file for file in files}
+    told = {file.session: file for file in found.sessions}
+    rehearsed = Counter(each.session for each in found.rehearsals)
     mine: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.session:
@@ -251,6 +257,7 @@ def _sessions(entries: Sequence[Entry], files: Sequence[SessionFile], current: s
             cases=len({entry.case_id for entry in mine[name] if entry.decision is not Decision.SKIPPED}),
             gpu_seconds=sum(entry.gpu_seconds for entry in mine[name]),
             is_current=name in current,
+            rehearsed=rehearsed[name],
         )
         for name in sorted(told.keys() | mine.keys())
     ]

@@ -255,7 +255,7 @@ class RehearsedCase:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One session: when it began, with which arguments, what it cost."""
+    """One session: when it began, with which arguments, what it cost, how many cases it launched and rehearsed."""
 
     name: str
     started: float | None
@@ -263,6 +263,7 @@ class Session:
     cases: int
     gpu_seconds: float
     is_current: bool
+    rehearsed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

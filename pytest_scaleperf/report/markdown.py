@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from pytest_scaleperf.model import Decision, Metric, MetricVerdict
 from pytest_scaleperf.report import preflight, rehearsals, trace_markdown, views
-from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Report
+from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Report, Session
 from pytest_scaleperf.report.escape import code, markdown
 from pytest_scaleperf.report.numbers import change, counted, figure, hours, moment, percent
 
@@ -252,13 +252,18 @@ def _all_cases(report: Report) -> str:
     return _folded(f"Every launched case ({len(rows):,})", _table(titles, "llrrrrr", rows, _ALL))
 
 
+def _did(session: Session) -> str:
+    """What a session launched and what that cost, or what it rehearsed."""
+    rehearsed = f"{counted(session.rehearsed, 'case')} rehearsed" if session.rehearsed else ""
+    if rehearsed and not session.cases:
+        return rehearsed
+    launched = f"{counted(session.cases, 'case')} launched, {hours(session.gpu_seconds)} GPU-hours"
+    return f"{launched}, {rehearsed}" if rehearsed else launched
+
+
 def _sessions(report: Report) -> str:
     current = [session for session in reversed(report.sessions) if session.is_current]
-    lines = [
-        f"- {code(s.name)}{'' if s.started is None else ' from ' + moment(s.started)}: "
-        f"{counted(s.cases, 'case')} launched, {hours(s.gpu_seconds)} GPU-hours"
-        for s in current
-    ]
+    lines = [f"- {code(s.name)}{'' if s.started is None else ' from ' + moment(s.started)}: {_did(s)}" for s in current]
     if len(report.sessions) > len(current):
         older = counted(len(report.sessions) - len(current), "older session")
         lines.append(f"- {older} as history, {hours(report.all_gpu_seconds - report.gpu_seconds)} GPU-hours")

@@ -76,6 +76,15 @@ def test_the_tax_of_communication_beside_the_real_run(tmp_path: Path) -> None:
     assert '<td class="number">7.2%</td>' in html
 
 
+def test_a_session_that_only_rehearsed_is_of_this_report_and_no_history(tmp_path: Path) -> None:
+    session(tmp_path, 1, {"records": real(41_374, Decision.PASS, NEW)})
+    session(tmp_path, 2, {"rehearsals": {**rehearsed(44_580), "session": "20260102-000000-abcdef"}})
+    report, _ = read([tmp_path], max_age=2 * DAY)
+    assert [(told.cases, told.rehearsed, told.is_current) for told in report.sessions] == [(1, 0, True), (0, 1, True)]
+    assert "UTC: 1 case rehearsed" in render(report)
+    assert "older session" not in render(report)
+
+
 def test_a_rehearsal_of_another_build_is_set_beside_nothing(tmp_path: Path) -> None:
     session(tmp_path, 1, {"records": real(41_374, Decision.PASS, OLD), "rehearsals": rehearsed(44_580, NEW)})
     [found] = read([tmp_path])[0].rehearsals

@@ -10,6 +10,7 @@ from pytest_scaleperf.model import Decision
 from pytest_scaleperf.report import views
 from pytest_scaleperf.report.contents import Report
 from pytest_scaleperf.report.grid import grid
+from pytest_scaleperf.report.numbers import counted
 from pytest_scaleperf.report.pictures import heatmap, history, memory, scaling
 from pytest_scaleperf.report.pictures.style import Picture, file_name
 
@@ -38,22 +39,22 @@ def album(report: Report) -> Album:
 
 
 def _suites(report: Report) -> Iterator[Picture]:
-    unit = "CPU ranks" if report.measures_cpu else "GPUs"
+    unit = "CPU rank" if report.measures_cpu else "GPU"
     for (system, suite), steps in views.rungs_of(views.ladder(report)).items():
         place = (system, suite)
         measured = [step for step in steps if step.best is not None]
         if len(measured) >= _LONG_ENOUGH:
             title = f"{suite} on {system}: scaling"
             yield Picture(
-                file_name("scaling", system, suite), title, place, partial(scaling.draw, measured, title, unit)
+                file_name("scaling", system, suite), title, place, partial(scaling.draw, measured, title, f"{unit}s")
             )
         grids = [(step, grid(step.cases)) for step in steps]
         for step, cells in grids:
             if heatmap.is_worth_it(cells):
-                title = f"{suite} on {system}, {step.gpus:,} {unit}"
+                title = f"{suite} on {system}, {counted(step.gpus, unit)}"
                 name = file_name("heatmap", system, suite, f"{step.gpus}gpu")
                 yield Picture(name, title, place, partial(heatmap.draw, cells, title))
-        shown = [(f"{step.gpus:,} {unit}", cells) for step, cells in grids if step.best is not None and cells.lines]
+        shown = [(counted(step.gpus, unit), cells) for step, cells in grids if step.best is not None and cells.lines]
         if any(len(cells.cells()) > 1 for _, cells in shown):
             title = f"{suite} on {system}: TPS against memory"
             yield Picture(file_name("memory", system, suite), title, place, partial(memory.draw, shown, title))

@@ -26,9 +26,9 @@ _STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 # Where a point's number stands, by its line's mode: points of several lines are often close to each other.
 _BESIDE: dict[ActivationCheckpoint, tuple[int, int, Literal["left", "center", "right"]]] = {
     ActivationCheckpoint.NONE: (6, -4, "left"),
-    ActivationCheckpoint.SELECTIVE: (0, 6, "center"),
+    ActivationCheckpoint.SELECTIVE: (0, -11, "center"),
     ActivationCheckpoint.FULL: (-6, -4, "right"),
-    ActivationCheckpoint.MEMORY_BUDGET: (0, -11, "center"),
+    ActivationCheckpoint.MEMORY_BUDGET: (0, 6, "center"),
 }
 
 
