@@ -49,7 +49,7 @@ def _headline(report: Report, title: str) -> str:
     spent = hours(report.gpu_seconds)
     text = [
         f"## {markdown(title, _REASON)}: {views.headline(report)}",
-        f"{verdicts}. {spent} {unit} spent. Newest record: {moment(report.newest)}.",
+        f"{f'{verdicts}. ' if verdicts else ''}{spent} {unit} spent. Newest record: {moment(report.newest)}.",
     ]
     if report.measures_cpu:
         text.append("**This measures a CPU, not a GPU**: speeds that hold on no other machine.")
