@@ -113,32 +113,38 @@ class SessionFolder:
         return cls(path, name, resumed=True, _lock=_lock(path))
 
     def attempt_folder(self, case_id: str) -> Path:
-        """A new, empty folder for one launch of a case: ``cases/<id>/<n>``."""
+        """A new, empty folder for one launch of a case: ``cases/<id>/<n>``.
+
+        Raises LaunchError where it cannot be made.
+        """
         parent = self.path / "cases" / case_id
         number = 1
-        while True:
-            folder = parent / str(number)
-            try:
-                folder.mkdir()
-            except FileNotFoundError:
-                parent.mkdir(parents=True, exist_ok=True)
-            except FileExistsError:
-                number += 1
-            else:
-                return folder
+        with writing(parent):
+            while True:
+                folder = parent / str(number)
+                try:
+                    folder.mkdir()
+                except FileNotFoundError:
+                    parent.mkdir(parents=True, exist_ok=True)
+                except FileExistsError:
+                    number += 1
+                else:
+                    return folder
 
     def write(self, case_id: str, record: Mapping[str, Any], *, over: Path | None = None) -> Path:
         """Write a case's record under a new name; an earlier one of the same session stays beside it.
 
         ``over``: in the place of that file, a provisional record of the same run.
+        Raises LaunchError where it cannot be written.
         """
         path = self._free(case_id) if over is None else over
         whole = {"schema": SCHEMA, "session": self.id, "case": case_id, **record}
-        try:
-            write_json(path, whole)
-        except FileNotFoundError:  # a job removed what it should not: the folder is made once, not looked for each time
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, whole)
+        with writing(path):
+            try:
+                write_json(path, whole)
+            except FileNotFoundError:  # a job removed what it should not: the folder is made once, not looked for
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(path, whole)
         self._syncer.add(path)
         return path
 
@@ -162,6 +168,20 @@ class SessionFolder:
         """Wait for the disk, and give the session's lock back."""
         self._syncer.close()
         os.close(self._lock)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A disk that is full or has gone is told as an error of the machine.
+
+    Raises LaunchError in the place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise LaunchError(
+            f"{path}: expected to be written, found: {error.strerror}; make room, and go on with --resume latest"
+        ) from error
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

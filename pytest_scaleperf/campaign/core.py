@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from pytest_scaleperf.model import (
     Fingerprint,
     Gate,
     GateState,
+    LaunchError,
     Measurement,
     Metric,
     Outcome,
@@ -53,7 +54,6 @@ _TRIED_AGAIN = frozenset({Outcome.NODE_FAILURE, Outcome.PREEMPTED})
 MACHINE_RETRIES = 2
 """Launches of one case that the machine may take away before the case is given up as an error of the machine."""
 
-_FAILURES_OF_A_NODE = 2
 _CLOCK_SKEW = 300.0
 """Seconds by which a record of another machine may lie in the future; a record from further on is no evidence."""
 
@@ -85,7 +85,7 @@ class CaseRun:
 
 @dataclass(slots=True)
 class Campaign:
-    """One session over its cases. Everything that it starts, ``close`` ends."""
+    """One session over its cases. Everything that it starts, ``close`` ends. ``lost``: each node that failed."""
 
     settings: Settings
     system: System
@@ -94,6 +94,7 @@ class Campaign:
     selected: Sequence[Case] = ()
     capacity: int | None = None
     verdicts: dict[str, Decision] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
     launching: Launching = field(init=False)
     pool: Pool = field(init=False)
     _ladders: dict[str, Ladder] = field(default_factory=dict)
@@ -102,7 +103,6 @@ class Campaign:
     _lookback: Lookback = field(init=False)
     _were_rehearsals: bool = field(init=False)
     _blocked: dict[str, list[Case]] | None = None
-    _failures: Counter[str] = field(default_factory=Counter)
     _checkup: Checkup | None = None
 
     def __post_init__(self) -> None:
@@ -214,7 +214,10 @@ class Campaign:
     def _kept(self, ended: Ended) -> Ended:
         """Write down what ended before its test asked for it."""
         if isinstance(ended.result, CaseRun) and not ended.result.replayed:
-            return Ended(self.keep(ended.result, "before its test was reached"))
+            try:
+                return Ended(self.keep(ended.result, "before its test was reached"))
+            except LaunchError as error:  # it cannot be written: that ends this case, not the others
+                return Ended(error=error)
         return ended
 
     def _work(self, case: Case, gate: Gate) -> Generator[Order, Sample, CaseRun]:
@@ -305,19 +308,18 @@ class Campaign:
                 if len(taken) >= repeats and not verdict.undecided:
                     return verdict
                 continue
+            avoid |= self._blame(case, sample)
             lost += 1
             if sample.observation.outcome not in _TRIED_AGAIN or lost > MACHINE_RETRIES:
                 return ended
-            avoid |= self._blame(sample)
 
-    def _blame(self, sample: Sample) -> frozenset[str]:
-        """The hosts that lost a launch; one that has done so twice gets nothing more in this session."""
+    def _blame(self, case: Case, sample: Sample) -> frozenset[str]:
+        """The hosts that lost a launch; they get nothing more in this session, of this case or of another."""
         hosts = frozenset(sample.job.failed_hosts)
-        self._failures.update(hosts)
-        for host in sorted(hosts):
-            if self._failures[host] == _FAILURES_OF_A_NODE:
-                self.launcher.leave_out(host)
-                self.pool.timeline.left_out.append(host)
+        for host in sorted(hosts.difference(self.pool.timeline.left_out)):
+            self.launcher.leave_out(host)
+            self.pool.timeline.left_out.append(host)
+            self.lost.append(f"{host} was given nothing more: it lost {case.id}, launch {sample.folder.name}")
         return hosts
 
     def _with_baseline(self, run: CaseRun) -> CaseRun:

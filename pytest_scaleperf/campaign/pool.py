@@ -14,7 +14,7 @@ from pytest_scaleperf.campaign.launching import Launching, Order, Sample, Starte
 from pytest_scaleperf.campaign.timeline import Timeline
 from pytest_scaleperf.campaign.watch import TICK_SECONDS, Watch
 from pytest_scaleperf.launch.protocol import Launcher
-from pytest_scaleperf.model import JobResult, LaunchError, Placement, Progress, StopReason, Wanted
+from pytest_scaleperf.model import JobResult, LaunchError, Placement, Progress, ScalePerfError, StopReason, Wanted
 
 Work = Generator[Order, Sample, Any]
 
@@ -136,6 +136,10 @@ class Pool:
             return
         try:
             task.started = begin(self.launching, task.order, placement, self.launcher.submit)
+        except OSError as error:
+            told = f"{task.key}: not started: {error.filename or 'its folder'}: {error.strerror}; make it writable"
+            self._go_on(task, error=LaunchError(f"{told}, and go on with --resume latest"))
+            return
         except Exception as error:  # noqa: BLE001 - whatever kept it from starting is for its own work to record
             self._go_on(task, error=error)
             return
@@ -212,6 +216,8 @@ def _end(work: Work, error: BaseException) -> None:
     """Let the work write down that it was cut short; what it raises then is the error that is already known."""
     try:
         work.throw(error)
+    except ScalePerfError:
+        return  # it could not be written (a full disk): what ends the session goes before that
     except BaseException as raised:
         if raised is not error:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from pytest_scaleperf import records
 from pytest_scaleperf.campaign.launching import Started
-from pytest_scaleperf.model import JobResult, JobState
+from pytest_scaleperf.model import JobResult, JobState, LaunchError
 
 FILE = "timeline.json"
 _LOST = frozenset({JobState.NODE_FAIL, JobState.PREEMPTED, JobState.CANCELLED, JobState.UNKNOWN})
@@ -40,22 +41,27 @@ class Timeline:
             "state": result.state,
         })  # fmt: skip
         if time.time() - self._written > _EVERY:
-            self.write()
+            with contextlib.suppress(LaunchError):  # the records say so of each case; the last write tells it too
+                self.write()
 
     def write(self) -> None:
-        """Put it on the disk; nothing is written where nothing was launched."""
+        """Put it on the disk; nothing is written where nothing was launched.
+
+        Raises LaunchError where it cannot be written.
+        """
         if not self._entries:
             return
         self._written = time.time()
-        records.write_json(
-            self.folder / FILE,
-            {
-                "capacity_gpus": self.capacity,
-                "left_out": self.left_out,
-                "gpu_seconds": self._spent(),
-                "timeline": self._entries,
-            },
-        )
+        with records.writing(self.folder / FILE):
+            records.write_json(
+                self.folder / FILE,
+                {
+                    "capacity_gpus": self.capacity,
+                    "left_out": self.left_out,
+                    "gpu_seconds": self._spent(),
+                    "timeline": self._entries,
+                },
+            )
 
     def _spent(self) -> dict[str, float]:
         """GPU-seconds busy with runs that count, lost to the machine's failures, and idle, first start to last end."""

@@ -226,7 +226,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     terminalreporter.section("scaleperf")
     table = text.table(state.rows, verbose=config.get_verbosity() > 0) if state.rows else []
-    for line in (*table, *state.preflight, *state.searched, *efficiencies, *state.traces):
+    for line in (*table, *state.preflight, *state.lost, *state.searched, *efficiencies, *state.traces):
         terminalreporter.write_line(line)
     if state.folder is not None and not state.settings.rehearse:
         terminalreporter.write_line(f"records, logs and scripts: {state.folder}")

@@ -43,6 +43,7 @@ class State:
         self._searcher: Searcher | None = None
         self.traces: list[str] = []
         self._preflight: list[str] = []
+        self._lost: list[str] = []
         self._signals: dict[int, Any] = {}
         self._collector_paused = False
 
@@ -82,6 +83,11 @@ class State:
     def _wants_preflight(self, system: System) -> bool:
         stated = system.preflight is not None and system.preflight.always
         return not self.settings.rehearse and (stated if self.settings.preflight is None else self.settings.preflight)
+
+    @property
+    def lost(self) -> list[str]:
+        """The nodes that failed in this session, a line each."""
+        return self._lost if self._campaign is None else self._campaign.lost
 
     @property
     def preflight(self) -> list[str]:
@@ -167,7 +173,7 @@ class State:
         self._signals.clear()
         if self._campaign is not None:
             campaign, self._campaign = self._campaign, None
-            self._launched, self._preflight = campaign.launched, campaign.checked
+            self._launched, self._preflight, self._lost = campaign.launched, campaign.checked, campaign.lost
             try:
                 campaign.close()
             except ScalePerfError as error:  # a process that even SIGKILL does not end

@@ -54,6 +54,10 @@ class Lab:
         assert until(lambda: self.state(job) == "RUNNING"), self.cluster.tell("squeue")
         return job
 
+    def held(self, job: str) -> None:
+        """A job of the test's own, cancelled where it is still there at its end."""
+        self._held.append(job)
+
     def release(self) -> None:
         if self._held:
             self.cluster.tell("scancel", *self._held)
