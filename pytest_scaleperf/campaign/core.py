@@ -301,7 +301,7 @@ class Campaign:
         while True:
             sample = yield Order(case, avoid=avoid)
             samples.append(sample.as_record())
-            ended = judge_outcome(case.expect, sample.observation)
+            ended = _of_the_machine(judge_outcome(case.expect, sample.observation), sample)
             if ended is None:
                 taken.append(sample.measurement)
                 verdict = self._judge(case, taken, stored, fingerprint)
@@ -472,6 +472,14 @@ def _evidence_command(parents: Sequence[Case], gpus: int) -> str:
 def counted(samples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those of a case's launches that count: not those that the machine took away, which were made again."""
     return [sample for sample in samples if sample.get("outcome") not in _TRIED_AGAIN]
+
+
+def _of_the_machine(ended: Verdict | None, sample: Sample) -> Verdict | None:
+    """A time limit of the scheduler's that came before the suite's own says nothing of the configuration."""
+    limit = sample.job.fault is sample.observation.outcome is Outcome.TIME_LIMIT
+    if ended is None or not limit or ended.decision is not Decision.RUN_FAILED:
+        return ended
+    return dataclasses.replace(ended, decision=Decision.MACHINE_FAILED)
 
 
 def _once(order: Order) -> Generator[Order, Sample, Sample]:
