@@ -130,7 +130,7 @@ class StepJob:
             stopped=(self._reason or StopReason.INTERRUPTED) if ended.stopped else None,
             hosts=nodes.hosts or self._names,
             leftovers=ended.leftovers,
-            seconds=ended.seconds,
+            seconds=max(0.0, ended.seconds - waited),
             detail=found.detail,
             waited=waited,
             scheduler={name: value for name, value in scheduler.items() if value},
