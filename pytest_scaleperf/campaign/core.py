@@ -127,6 +127,11 @@ class Campaign:
         python, env = self.launching.surroundings(self.selected[0].suite if self.selected else None)
         self._checkup = Checkup(self.system, self.launcher, self.session.path, place, python, env)
 
+    def prepare(self, case: Case) -> None:
+        """The pre-flight, where one was asked for, before anything is launched for this case or another."""
+        if self._checkup is not None and self._replay(case, self.fingerprint(case)) is None:
+            self.pool.timeline.left_out += self._checkup.make()
+
     @property
     def checked(self) -> list[str]:
         """What the pre-flight found, a line each."""
@@ -159,7 +164,7 @@ class Campaign:
         Where the launcher runs jobs side by side, the other selected cases whose gates are open go on meanwhile.
         Raises LaunchError where it cannot be started and BaselineError where its baseline cannot be read.
         """
-        self._check()
+        self.prepare(case)
         if case.id not in self.pool:
             self.pool.add(case.id, self._work(case, gate), Order(case))
         if self.launcher.side_by_side and self._blocked is None:
@@ -182,14 +187,8 @@ class Campaign:
 
     def take_up(self, case: Case, gate: Gate) -> None:
         """Begin with a case whose gate is open, ahead of its test."""
-        self._check()
         if case.id not in self.pool and case.id not in self.verdicts:
             self.pool.add(case.id, self._work(case, gate), Order(case))
-
-    def _check(self) -> None:
-        """The pre-flight, where one was asked for, before anything is launched."""
-        if self._checkup is not None:
-            self.pool.timeline.left_out += self._checkup.make()
 
     def _look_ahead(self) -> None:
         """Take up every selected case whose gate is open already; remember which verdicts the others wait for."""

@@ -94,6 +94,7 @@ def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePe
     campaign, properties = state.campaign(), request.node.user_properties
     live, gate = LiveLine(request.config, f"{len(state.rows) + 1}/{state.cases}"), campaign.gate(case)
     if gate.state is GateState.OPEN and case.search is not None:
+        campaign.prepare(case)
         fate = state.searcher().fate(case, live)
         gate = gate if fate.launch else Gate(GateState.NOT_NEEDED, fate.reason)
     if gate.state is not GateState.OPEN:

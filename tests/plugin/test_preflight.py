@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import yaml
 
 from pytest_scaleperf.preflight import load
 from tests.plugin.conftest import FULL4, NONE2, NONE4, Project
+from tests.plugin.test_rule6_nothing_is_lost import trainers, wait_until
 
 pytest.importorskip("torch")
 
@@ -69,6 +72,15 @@ def test_a_healthy_machine_is_probed_once_and_said_in_every_record(bare: Project
         assert record["preflight"]["medians"]["matmul_tflops"] > 0
         assert "matmul_tflops" not in json.dumps(record["fingerprint"])
 
+    shown = subprocess.run(
+        [sys.executable, "-c", "from pytest_scaleperf.cli import app; app()", "report", str(bare.run_dir)],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert "4 devices of 4 answered; nothing wrong" in shown.stdout
+    again = bare.run("--preflight", "--resume", "-k", "none")
+    assert "pre-flight" not in again.out, "nothing was launched"
+    assert len(list((session(bare) / "preflight").iterdir())) == 1
+
 
 def test_only_as_many_devices_as_the_cases_need_are_probed(bare: Project) -> None:
     bare.system(**CPU)
@@ -100,6 +112,19 @@ def test_the_cases_that_need_an_ill_gpu_are_errors_and_the_others_run(ill: Proje
     assert "GPU 3: matmul 612 TFLOP/s, expected 750 (-18.4%)" in done.message(NONE4)
     assert "1 found wrong" in done.out
     assert done.returncode == 1
+
+
+def test_a_session_that_is_ended_in_its_pre_flight_leaves_no_probe(ill: Project) -> None:
+    program = ill.path / "python"
+    program.write_text(program.read_text().replace('print("invented")', "import time; time.sleep(600)"))
+    process = subprocess.Popen(
+        ill.command("--gpus", "4", "--preflight"), cwd=ill.path, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    wait_until("the probes", lambda: len(list(ill.run_dir.glob("sessions/*/preflight/1/probes/*"))) == 4)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == pytest.ExitCode.INTERRUPTED
+    wait_until("every process to end", lambda: not trainers(ill))
+    assert not list(session(ill).glob("cases/*/*"))
 
 
 def test_an_interpreter_without_torch_lets_nothing_pass_for_well(bare: Project) -> None:
