@@ -442,7 +442,16 @@ class Campaign:
             # A run that the machine ended says nothing of the configuration.
             if fresh and found.fingerprint == fingerprint and found.decision is not Decision.MACHINE_FAILED:
                 return found
-        return None
+        return self._kept_out(parent, fingerprint)
+
+    def _kept_out(self, case: Case, fingerprint: Fingerprint) -> Evidence | None:
+        """That a case could not run because of what failed further below: a stage that skipped it left no verdict."""
+        parents = self.parents(case)
+        if not parents:
+            return None
+        gate = gates.decide(case, parents, self.verdicts, self._stored, "")
+        closed = gate.state is GateState.CLOSED
+        return Evidence(case.id, Decision.SKIPPED, fingerprint, time.time(), gate.reason) if closed else None
 
     def _ladder(self, suite: Suite) -> Ladder:
         if suite.name not in self._ladders:
