@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,15 @@ from pytest_scaleperf.launch.slurm.allocation import AllocationLauncher
 from pytest_scaleperf.model import Metric, Preflight, ProbePlace, Resources, Settings, SlurmOptions, System, Wanted
 from pytest_scaleperf.plugin.launchers import Chosen, choose
 from pytest_scaleperf.preflight import load
+from tests.plugin.conftest import SUITE, Project
 from tests.slurm.harness import PYTHON, Lab
+from tests.slurm.sessions import FULL16, LADDER, NONE16, NONE32, Site
 
 STANDIN = """\
 #!{python}
 # The job's interpreter of a node: its eight ranks are invented; those of the third node are slow.
 import json, os, sys
-if sys.argv[1] != "-m":  # it also starts what the launcher runs on each node before the job
+if sys.argv[1:3] != ["-m", "torch.distributed.run"]:  # what runs on each node before the job, what asks for versions
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 folder, node = sys.argv[-1], int(os.environ["SLURM_PROCID"])
 os.makedirs(folder + "/probes", exist_ok=True)
@@ -39,6 +42,13 @@ def system(device: str, gpus_per_node: int) -> System:
     return System("lab", device, device, gpus_per_node, 1e15, 80.0, (Metric.TPS,), {}, preflight=wanted)
 
 
+def standin(folder: Path) -> Path:
+    program = folder / "python"
+    program.write_text(STANDIN.format(python=sys.executable))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
+
+
 def checkup(launcher: AllocationLauncher, lab: Lab, kind: System, python: str) -> Checkup:
     nodes = launcher.nodes
     place = ProbePlace(launcher.total_gpus, len(nodes), may_leave_out=True)
@@ -46,12 +56,9 @@ def checkup(launcher: AllocationLauncher, lab: Lab, kind: System, python: str) -
 
 
 def test_an_ill_node_is_named_and_takes_nothing_more(lab: Lab) -> None:
-    program = lab.folder / "python"
-    program.write_text(STANDIN.format(python=PYTHON))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
     with AllocationLauncher(SlurmOptions(), 8, lab.allocate()) as launcher:
         names = [node.name for node in launcher.nodes]
-        made = checkup(launcher, lab, system("lab-gpu", 8), str(program))
+        made = checkup(launcher, lab, system("lab-gpu", 8), str(standin(lab.folder)))
         assert list(made.make()) == [names[2]], made.lines()
         assert made.make() == ()  # once
         [wrong] = [finding.text for finding in load(made.folder / "preflight.json").findings]
@@ -85,3 +92,28 @@ def test_what_is_submitted_cannot_be_probed_before_and_says_so(lab: Lab, tmp_pat
     assert "not made: each job gets nodes of its own" in made.lines()[0]
     assert lab.cluster.tell("squeue", "-h") == ""
     chosen.launcher.close()
+
+
+@pytest.fixture
+def site(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    project = Project(tmp_path / "project", monkeypatch)
+    project.suite(ladder=LADDER, trainer={**SUITE["trainer"], "python": str(standin(tmp_path))})
+    project.system(preflight={"tolerance": "10 %", "matmul_tflops": 750, "always": True})
+    made = Site(lab, project)
+    yield made
+    lab.release()
+    assert made.nothing_left()
+
+
+def test_a_session_in_an_allocation_goes_on_without_the_ill_node(site: Site) -> None:
+    done = site.batch("--record-baselines")
+    assert done.kinds() == {NONE16: "skipped", FULL16: "skipped", NONE32: "error"}, done.out
+    assert "GPU 3: matmul 612 TFLOP/s, expected 750 (-18.4%)" in done.out
+    assert "left out: node3" in done.out
+    assert "expected 4 nodes with 8 GPUs each, found 3 of 4 (left out: node3" in done.message(NONE32)
+    assert site.timeline["left_out"] == ["node3"]
+    for case in (NONE16, FULL16):
+        record = site.project.records()[case]
+        assert "node3" not in record["samples"][0]["hosts"]
+        assert record["preflight"]["left_out"] == ["node3"]
+        assert set(record["preflight"]["gpus"]) == set(record["samples"][0]["hosts"])
