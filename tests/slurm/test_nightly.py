@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def stage(cluster: Cluster, project: Project, gpus: int) -> Finished:
     """One job of the nightly, from its script, to its end."""
     job = cluster.tell(
         "sbatch", "--parsable", f"--chdir={project.path}", str(SCRIPTS / f"stage{gpus}.sh"), "--system", "lab",
-        env=dict(os.environ),
+        env={**os.environ, "PYTHON": sys.executable},
     )  # fmt: skip
     assert job.isdecimal(), job
     log = project.path / f"nightly-{gpus}.{job}.log"
