@@ -43,19 +43,20 @@ class Rehearser:
     """Rehearses the cases of one session, as many side by side as ``launcher`` has devices.
 
     ``launcher`` is one with slots (``LocalLauncher(slots=…)``), given back with ``close``; or the campaign's own, with
-    its pool ``shared``: rehearsals then take their turn among what is measured.
+    its pool ``shared``: rehearsals then take their turn among what is measured. ``devices`` is the number of slots.
     """
 
     campaign: Campaign
     launcher: Launcher
     shared: Pool | None = None
+    devices: int = 1
     _pool: Pool = field(init=False)
     _done: dict[str, Rehearsal] = field(default_factory=dict)
     _baselines: dict[str, Mapping[str, Baseline]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Work beside the campaign's own pool, which measures, or in it."""
-        timeline = Timeline(self.campaign.session.path, 1)
+        timeline = Timeline(self.campaign.session.path, self.devices)
         own = Pool(self.launcher, self.campaign.launching, timeline, lambda ended: ended)
         self._pool = self.shared or own
 
@@ -86,8 +87,10 @@ class Rehearser:
         return self._done[case.id]
 
     def close(self) -> None:
-        """End what still runs."""
+        """End what still runs, and write down which process ran when: the last ones may not be in the file yet."""
         self.launcher.close()
+        if self.shared is None:
+            self._pool.timeline.write()
 
     def _work(self, case: Case) -> Generator[Order, Sample, Rehearsal]:
         fingerprint = self.campaign.fingerprint(case)

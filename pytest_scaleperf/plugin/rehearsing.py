@@ -101,7 +101,8 @@ def _begun(config: pytest.Config, state: State) -> Rehearser:
 
     campaign = state.campaign()
     devices = slots(campaign.system.device, os.environ)
-    rehearser = Rehearser(campaign, LocalLauncher(slots=min(devices, state.settings.gpus or devices)))
+    used = min(devices, state.settings.gpus or devices)
+    rehearser = Rehearser(campaign, LocalLauncher(slots=used), devices=used)
     config.stash[_REHEARSER] = rehearser
     rehearser.take_up(state.selected)
     return rehearser

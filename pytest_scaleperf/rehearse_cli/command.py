@@ -112,7 +112,8 @@ def _rehearsed(cases: Sequence[Case], settings: Settings, system: System, device
     found = slots(system.device, os.environ)
     session = SessionFolder.create(settings.run_dir, {"arguments": sys.argv[1:], "system": system.name})
     campaign = Campaign(settings, system, session, LocalLauncher())
-    rehearser = Rehearser(campaign, LocalLauncher(slots=min(found, devices or found)))
+    used = min(found, devices or found)
+    rehearser = Rehearser(campaign, LocalLauncher(slots=used), devices=used)
     try:
         rehearser.take_up(cases)
         for case in cases:

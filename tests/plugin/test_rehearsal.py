@@ -242,6 +242,9 @@ def test_two_devices_rehearse_side_by_side_each_on_its_own(lab: Project) -> None
     assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(ran))
     for first, third in zip(ran, ran[2:], strict=False):
         assert third[0] >= first[1] - 0.3, "two devices, two processes"
+    [path] = lab.run_dir.glob("sessions/*/timeline.json")
+    told = json.loads(path.read_text())
+    assert (told["capacity_gpus"], len(told["timeline"])) == (2, len(ran))
 
 
 @pytest.mark.parametrize("option", ["--record-baselines", "--with-trace", "--repeats=2"])
