@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_scaleperf import baseline as baselines
-from pytest_scaleperf import records
+from pytest_scaleperf import published, records
 from pytest_scaleperf.campaign import gate as gates
 from pytest_scaleperf.campaign.checking import Checkup
 from pytest_scaleperf.campaign.launching import Launching, Order, Sample
@@ -99,6 +99,7 @@ class Campaign:
     pool: Pool = field(init=False)
     _ladders: dict[str, Ladder] = field(default_factory=dict)
     _baselines: dict[str, Mapping[str, Baseline]] = field(default_factory=dict)
+    _published: dict[str, published.Published | None] = field(default_factory=dict)
     _noise: dict[str, Mapping[Metric, Noise]] = field(default_factory=dict)
     _lookback: Lookback = field(init=False)
     _were_rehearsals: bool = field(init=False)
@@ -372,7 +373,24 @@ class Campaign:
         tolerance = {**self.system.tolerance, **suite.tolerance}
         most = max(self._repeats(case), suite.measure.max_samples)
         rule = Rule(self.system.judge, tolerance, suite.compare_across, most, self._noise_of(suite))
-        return judge(measured, stored, fingerprint, rule)
+        said = self.published(suite) if stored is None else None
+        stored = stored if said is None else said.baseline(case.id, fingerprint, _device_gib(measured))
+        verdict = judge(measured, stored, fingerprint, rule)
+        if said is None or stored is None:
+            return verdict
+        return dataclasses.replace(verdict, notes=(*verdict.notes, said.told))
+
+    def published(self, suite: Suite) -> published.Published | None:
+        """What holds where nothing is stored; None where nothing was published, or what is measured is recorded.
+
+        Raises BaselineError where its file cannot be read.
+        """
+        if self.settings.record_baselines:
+            return None
+        if suite.name not in self._published:
+            path = published.path_of(self.settings.baselines, self.system.name, suite.name)
+            self._published[suite.name] = published.read(path)
+        return self._published[suite.name]
 
     def _repeats(self, case: Case) -> int:
         return self.settings.repeats or case.suite.measure.repeats
@@ -488,6 +506,12 @@ def _of_the_machine(ended: Verdict | None, sample: Sample) -> Verdict | None:
     if ended is None or not limit or ended.decision is not Decision.RUN_FAILED:
         return ended
     return dataclasses.replace(ended, decision=Decision.MACHINE_FAILED)
+
+
+def _device_gib(measured: Sequence[Measurement]) -> float | None:
+    """The memory of one device, by what the runs said of their peak; None where they did not say both."""
+    told = [(m.values.get(Metric.PEAK_MEMORY), m.memory_pct) for m in measured]
+    return next((100 * peak / share for peak, share in told if peak and share), None)
 
 
 def _once(order: Order) -> Generator[Order, Sample, Sample]:

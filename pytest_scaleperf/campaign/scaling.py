@@ -16,7 +16,8 @@ from pytest_scaleperf import baseline as baselines
 from pytest_scaleperf import records
 from pytest_scaleperf.campaign.core import Campaign
 from pytest_scaleperf.campaign.efficiency import Scaling, Speed, judge_pair, passing, unsure
-from pytest_scaleperf.model import Baseline, Case, Decision, LaunchError, Metric, Suite, as_plain
+from pytest_scaleperf.model import Baseline, Case, Decision, Fingerprint, LaunchError, Metric, Suite, as_plain
+from pytest_scaleperf.published import PROVENANCE, Published
 from pytest_scaleperf.suite import Pair
 
 _KEPT = ("decision", "reason", "efficiency", "baseline", "tolerance", "change", "noise", "notes")
@@ -85,7 +86,13 @@ class ScalingJudge:
     def _judged(self, pair: Pair, upper: Speed, lower: Speed) -> Scaling:
         path = self._path(pair.suite)
         fingerprint = dataclasses.replace(self.campaign.fingerprint(upper.case), config=pair.config)
-        found = judge_pair(pair, upper, lower, baselines.read_scaling(path).get(pair.id), fingerprint)
+        stored = baselines.read_scaling(path).get(pair.id)
+        said = self.campaign.published(pair.suite) if stored is None else None
+        if said is not None and pair.id in said.scaling:
+            stored = _of_published(said, pair, fingerprint, upper, lower)
+        found = judge_pair(pair, upper, lower, stored, fingerprint)
+        if stored is not None and said is not None:
+            found = dataclasses.replace(found, notes=(*found.notes, said.told))
         if self.campaign.settings.record_baselines:
             found = self._recorded(path, found)
         folder = self.campaign.session.path / records.SCALING
@@ -125,6 +132,15 @@ class ScalingJudge:
             "fingerprint": None if found.fingerprint is None else as_plain(found.fingerprint),
         }
         return {**about, **sides, **{name: getattr(found, name) for name in _KEPT}}
+
+
+def _of_published(
+    said: Published, pair: Pair, fingerprint: Fingerprint, upper: Speed, lower: Speed
+) -> baselines.ScalingBaseline:
+    """A published efficiency as the baseline of a pair."""
+    row = said.scaling[pair.id]
+    sample = baselines.ScalingSample(said.date, PROVENANCE, row.efficiency, upper.case.id, lower.case.id)
+    return baselines.ScalingBaseline(pair.id, fingerprint, (sample,), said.where, row.tolerance, said.source)
 
 
 def _measured(found: Scaling, session: str) -> baselines.MeasuredScaling | None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from pytest_scaleperf import published
 from pytest_scaleperf.model import ActivationCheckpoint, Case
-from pytest_scaleperf.suite import load_suite
+from pytest_scaleperf.suite import load_suite, pairs
 from pytest_scaleperf.system import load_system
 from pytest_scaleperf.titan import command
 from tests.titan import cases, interpreters
@@ -43,8 +44,34 @@ def test_the_ladder_is_the_published_one() -> None:
     assert [rung.gpus for rung in SUITE.rungs] == [8, 16, 128, 512]
     layouts = {(case.gpus, case.layout.dp_shard, case.layout.dp_replicate) for case in CASES.values()}
     assert layouts == {(8, 8, 1), (16, 8, 2), (16, 16, 1), (128, 128, 1), (512, 128, 4)}
-    [last] = [case for case in CASES.values() if case.gpus == 512]
-    assert (last.activation_checkpoint, last.batch.local) == (ActivationCheckpoint.SELECTIVE, 22)
+    last = {case.batch.local: case for case in CASES.values() if case.gpus == 512}
+    assert {case.activation_checkpoint for case in last.values()} == {ActivationCheckpoint.SELECTIVE}
+    assert 22 in last
+
+
+def test_every_batch_is_found_and_every_published_row_is_a_case_that_can_be_found() -> None:
+    assert all(case.search is not None for case in CASES.values())
+    said = published.read(published.path_of(interpreters.ROOT / "baselines", "b200", SUITE.name))
+    assert said is not None
+    assert said.cases.keys() <= CASES.keys()
+    assert {row.gpus for row in said.cases.values()} == {16, 128, 512}
+    assert all(CASES[name].gpus == row.gpus for name, row in said.cases.items())
+    assert said.scaling.keys() <= {pair.id for pair in pairs(SUITE)}
+
+
+def test_published_speed_and_share_of_the_peak_agree_with_the_system_file() -> None:
+    said = published.read(published.path_of(interpreters.ROOT / "baselines", "b200", SUITE.name))
+    assert said is not None
+    assert SYSTEM.peak_flops is not None
+    flops = [row.mfu / 100 * SYSTEM.peak_flops / row.tps for row in said.cases.values() if row.mfu and row.tps]
+    assert all(29.6e9 < each < 29.8e9 for each in flops)
+    [small, middle, large] = sorted(said.cases.values(), key=lambda row: row.gpus)
+    assert small.tps
+    assert middle.tps
+    assert large.tps
+    told = {pair: row.efficiency for pair, row in said.scaling.items()}
+    assert told[f"{SUITE.name}-16to128gpu-selective"] == pytest.approx(middle.tps / small.tps, abs=0.001)
+    assert told[f"{SUITE.name}-16to512gpu-fsdp128-selective"] == pytest.approx(large.tps / small.tps, abs=0.001)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
