@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from pytest_scaleperf.model import JobState
 from pytest_scaleperf.report.escape import plain
-from pytest_scaleperf.report.numbers import hours, moment
+from pytest_scaleperf.report.numbers import counted, hours, moment
 
 FILE = "timeline.json"
 MOST_ROWS = 64
@@ -80,7 +80,10 @@ def words(told: Timeline) -> str:
         f"{hours(seconds)} {name}" + (f" ({100 * seconds / whole:.0f} %)" if whole > 0 else "")
         for name, seconds in spent.items()
     ]
-    return f"{len(told.timeline):,} launches on up to {told.capacity_gpus:,} GPUs; GPU-hours: {', '.join(parts)}"
+    return (
+        f"{counted(len(told.timeline), 'launch', 'launches')} on up to {counted(told.capacity_gpus, 'GPU')}; "
+        f"GPU-hours: {', '.join(parts)}"
+    )
 
 
 def not_drawn(told: Timeline) -> str:
@@ -119,7 +122,7 @@ def chart(told: Timeline) -> Markup | None:
 
 
 def _bar(ran: Ran, x: float, y: float, width: float) -> Markup:
-    told = f"{plain(ran.case)}, launch {ran.attempt}: {ran.state}, {ran.gpus:,} GPUs, {ran.ended - ran.started:,.0f} s"
+    told = f"{plain(ran.case)}, launch {ran.attempt}: {ran.state}, {counted(ran.gpus, 'GPU')}, {ran.ended - ran.started:,.0f} s"
     text = Markup('<rect x="{:.1f}" y="{:.0f}" width="{:.1f}" height="{}" fill="{}"><title>{}</title></rect>')
     return text.format(x, y, width, _ROW - 4, dict(KINDS)[_kind(ran.state)], told)
 
