@@ -122,7 +122,8 @@ def chart(told: Timeline) -> Markup | None:
 
 
 def _bar(ran: Ran, x: float, y: float, width: float) -> Markup:
-    told = f"{plain(ran.case)}, launch {ran.attempt}: {ran.state}, {counted(ran.gpus, 'GPU')}, {ran.ended - ran.started:,.0f} s"
+    used = f"{counted(ran.gpus, 'GPU')}, {ran.ended - ran.started:,.0f} s"
+    told = f"{plain(ran.case)}, launch {ran.attempt}: {ran.state}, {used}"
     text = Markup('<rect x="{:.1f}" y="{:.0f}" width="{:.1f}" height="{}" fill="{}"><title>{}</title></rect>')
     return text.format(x, y, width, _ROW - 4, dict(KINDS)[_kind(ran.state)], told)
 
