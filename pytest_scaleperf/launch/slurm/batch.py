@@ -66,6 +66,11 @@ class BatchLauncher:
         """Process id of the keeper; None before the first job."""
         return None if self._keep is None else self._keep.pid
 
+    @property
+    def asked(self) -> int:
+        """How often the controller was asked for the states of all jobs."""
+        return self._poller.asked
+
     def choose(self, waiting: Sequence[Wanted]) -> tuple[Wanted, Placement] | None:
         """The first that waits, while ours are fewer than ``max_jobs``; an exclusive one once none of ours is left."""
         if self._alone and self._jobs:
