@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,3 +98,14 @@ def test_two_runs_of_two_nodes_meet_side_by_side(lab: Lab) -> None:  # noqa: F81
         assert {rank for rank, _ in said} == {"0", "1", "2", "3"}
         assert {host for _, host in said} == set(result.hosts)
         assert len(set(re.findall(r"master (\w+)", log)) & set(result.hosts)) == 1
+
+
+def test_the_documented_command_runs_the_cpu_suite_both_ways() -> None:
+    """docs/slurm.md, "Try it without a cluster", with the smallest part of this repository's own suite."""
+    interpreters.of("0.3")
+    command = [sys.executable, "-m", "tests.slurm.cluster", "try", "-q", "-k", "cpu-dense-2gpu-fsdp2-dp1-none"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("1 passed") == 2
+    assert "$ salloc" in done.stdout
+    assert "--launcher slurm" in done.stdout
