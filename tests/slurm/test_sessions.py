@@ -165,21 +165,21 @@ def test_a_case_that_is_preempted_is_tried_again(site: Site) -> None:
     assert [sample["outcome"] for sample in site.samples(NONE16)] == ["preempted", "completed"]
 
 
-@pytest.mark.parametrize("how", ["scancel", "time limit"])
-def test_what_somebody_else_ends_is_an_error_and_not_tried_again(site: Site, how: str) -> None:
-    site.project.scenario({NONE16: {"delay": 100.0}})
-    with site.started("--gpus", "32", "--launcher", "slurm", "-k", NONE16) as process:
-        assert until(lambda: site.runs(NONE16), 30), site.output
-        [job] = site.lab.cluster.tell("squeue", "-h", "-o", "%i").split()
-        if how == "scancel":
-            site.lab.cluster.tell("scancel", job)
-        else:
-            site.lab.cluster.tell("scontrol", "update", f"jobid={job}", "EndTime=now+1")
+def test_what_somebody_else_ends_is_an_error_and_not_tried_again(site: Site) -> None:
+    site.project.scenario({"*-16gpu-*": {"delay": 100.0}})
+    with site.started("--gpus", "32", "--launcher", "slurm") as process:
+        assert until(lambda: site.runs(NONE16) and site.runs(FULL16), 30), site.output
+        jobs = dict(line.split() for line in site.lab.cluster.tell("squeue", "-h", "-o", "%j %i").splitlines())
+        [limited] = [job for name, job in jobs.items() if NONE16 in name]
+        [cancelled] = [job for name, job in jobs.items() if FULL16 in name]
+        site.lab.cluster.tell("scontrol", "update", f"jobid={limited}", "EndTime=now+1")
+        site.lab.cluster.tell("scancel", cancelled)
         finished = site.finished(process)
-    [sample] = site.samples(NONE16)
-    assert sample["outcome"] == ("cancelled" if how == "scancel" else "time_limit")
-    assert finished.kind(NONE16) == "error", finished.out  # the suite's own limits were not reached
-    assert site.project.records()[NONE16]["decision"] == "machine_failed"
+    for case, outcome in ((NONE16, "time_limit"), (FULL16, "cancelled")):
+        [sample] = site.samples(case)
+        assert sample["outcome"] == outcome
+        assert site.project.records()[case]["decision"] == "machine_failed"  # the suite's own limits were not reached
+    assert finished.kinds() == {NONE16: "error", FULL16: "error", NONE32: "skipped"}, finished.out
     assert "Traceback" not in finished.out
 
 
