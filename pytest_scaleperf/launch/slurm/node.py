@@ -125,7 +125,7 @@ def free_port() -> int:
 
 def await_endpoint(folder: str, path: str, rank: int, step: str) -> str:
     """Where this step's ranks meet, as soon as the first node has said it."""
-    until, pause = time.monotonic() + PATIENCE, 0.01
+    until, pause = time.monotonic() + PATIENCE, 0.002
     while time.monotonic() < until:
         who, _, endpoint = read(path).partition(" ")
         if who == step and endpoint:
