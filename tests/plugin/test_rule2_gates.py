@@ -27,6 +27,18 @@ def test_closed_gates_close_the_rungs_above(project: Project) -> None:
     assert NONE4 in done.message("demo-8gpu-fsdp8-dp1-none-lbs2")
 
 
+def test_what_failed_two_sessions_ago_closes_the_gate_by_its_name(project: Project) -> None:
+    """The session between skipped the parent: that is no verdict, but what closed its gate closes this one too."""
+    third = SUITE["ladder"][1] | {"gpus": 8, "dp_shard": 8, "requires": {"gpus": 4, "same": ["activation_checkpoint"]}}
+    project.suite(ladder=[*SUITE["ladder"], third])
+    project.scenario({NONE2: {"fault": "crash"}})
+    assert project.run("-k", "2gpu and none").kind(NONE2) == "failed"
+    assert project.run("-k", "4gpu and none").kind(NONE4) == "skipped"
+    done = project.run("-k", "8gpu and none", gpus=8)
+    assert done.kind("demo-8gpu-fsdp8-dp1-none-lbs2") == "skipped", done.out
+    assert f"{NONE4} (skipped: closed by its parent: {NONE2} (run_failed))" in done.out
+
+
 def test_deselected_parent_without_record_is_an_error_naming_the_command(bare: Project) -> None:
     done = bare.run("-k", "4gpu and none")
     assert done.returncode == 1
