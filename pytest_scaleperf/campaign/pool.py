@@ -169,6 +169,10 @@ class Pool:
             result = started.job.stop(reason)
         task.started = task.watch = None
         self.timeline.add(started, result)
+        if result.stopped is StopReason.NEVER_STARTED:
+            told = f"{task.key}: expected it to start, but it never did: {result.detail}"
+            self._go_on(task, error=LaunchError(f"{told}. Correct `slurm:` in the system file, or the command line"))
+            return
         try:
             sample = self.launching.observed(started, result)
         except Exception as error:  # noqa: BLE001 - a log that we cannot read ends its own case, not the others

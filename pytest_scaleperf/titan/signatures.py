@@ -42,6 +42,7 @@ _STOPS = {
     StopReason.NO_PROGRESS: Outcome.HANG,
     StopReason.TOTAL_LIMIT: Outcome.TIME_LIMIT,
     StopReason.INTERRUPTED: Outcome.INTERRUPTED,
+    StopReason.NEVER_STARTED: Outcome.CANCELLED,
 }
 _SIGTERM = 15
 _NOT_FOUND = 127

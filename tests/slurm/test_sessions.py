@@ -183,6 +183,13 @@ def test_what_somebody_else_ends_is_an_error_and_not_tried_again(site: Site) -> 
     assert "Traceback" not in finished.out
 
 
+def test_a_job_that_can_never_start_is_an_error_with_slurm_s_reason(site: Site) -> None:
+    done = site.run("--gpus", "32", "--launcher", "slurm", "--partition", "small", "-k", NONE16)
+    assert done.kinds() == {NONE16: "error"}, done.out
+    assert "PartitionNodeLimit" in done.message(NONE16)
+    assert "Traceback" not in done.out
+
+
 def test_a_full_disk_under_the_run_directory_is_an_error_that_says_so(site: Site, small_disk: Path) -> None:
     site.project.scenario({"*-16gpu-*": {"delay": 1.0}})
     allocation = site.lab.allocate()
