@@ -51,8 +51,7 @@ class Searcher:
         looking = plan.mode in (Mode.SEARCH, Mode.AROUND)
         if not looking or answer.fits is not False or run.baseline is not None or run.case.expect is Outcome.OOM:
             return None
-        edge = plan.edge().edge
-        return f"out of memory: it shows the OOM edge {'(nothing fits)' if edge is None else edge} of {plan.family}"
+        return f"out of memory: it shows the OOM edge {plan.edge().place} of {plan.family}"
 
     def summary(self) -> list[str]:
         """What the searches found, a sentence a line."""

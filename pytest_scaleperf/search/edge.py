@@ -27,12 +27,13 @@ _Known = Mapping[int, Answer]
 class EdgeResult:
     """Where memory ends, and what is known of it.
 
-    ``edge``: the largest local batch that fits with nothing below that does not (None: not even the first).
-    ``clean``: the largest up to it without allocation retries. ``beyond``: batches that fit above the edge.
-    ``at_end``: the grid ends before memory does.
+    ``edge``: the largest local batch that fits with nothing below that does not (None: none is known to fit).
+    ``out``: the smallest that does not. ``clean``: the largest up to the edge without allocation retries. ``beyond``:
+    batches that fit above the edge. ``at_end``: nothing is known that does not fit.
     """
 
     edge: int | None
+    out: int | None
     clean: int | None
     beyond: tuple[int, ...]
     tried: tuple[int, ...]
@@ -40,11 +41,28 @@ class EdgeResult:
     unusable: tuple[int, ...]
     at_end: bool
 
+    @property
+    def place(self) -> str:
+        """The edge where its neighbour on the grid does not fit, else what it lies between: no more is known."""
+        if self._between():
+            return f"below {self.out}" if self.edge is None else f"between {self.edge} and {self.out}"
+        return "(nothing fits)" if self.edge is None else str(self.edge)
+
+    def _between(self) -> list[int]:
+        """Batches above the edge of which it is not known whether they fit, up to the first that does not."""
+        low, high = self.edge or 0, self.out
+        return [b for b in (*self.not_tried, *self.unusable) if low < b and (high is None or b < high)]
+
     def sentence(self) -> str:
         """The result in words."""
-        if self.edge is None:
+        if self.edge is None and not self._between():
             return f"nothing fits, tried {_listed(self.tried)}"
-        text = f"OOM edge {self.edge}" if not self.at_end else f"fits to the end of the grid, {self.edge}"
+        if not self.at_end:
+            text = f"OOM edge {self.place}"
+        elif self._between():
+            text = f"fits up to {self.edge}, and nothing is known beyond"
+        else:
+            text = f"fits to the end of the grid, {self.edge}"
         if self.clean != self.edge:
             text += (
                 f", allocation retries above {self.clean}" if self.clean is not None else ", with allocation retries"
@@ -93,6 +111,7 @@ class EdgeSearch:
         clean = [b for b, a in known.items() if a.fits and not a.saturated and edge is not None and b <= edge]
         return EdgeResult(
             edge=edge,
+            out=findings.first_out,
             clean=max(clean, default=None),
             beyond=findings.islands,
             tried=tuple(sorted(known)),

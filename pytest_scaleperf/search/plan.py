@@ -270,6 +270,6 @@ class SearchPlan:
         return Fate(False, f"not needed: the search of {self.family} {now.peak}")
 
     def _beyond(self, what: str) -> str:
-        failed, edge = self.findings.lowest_real_oom, self.findings.edge
+        failed = self.findings.lowest_real_oom
         how = "run" if failed is not None and self.findings.first_out == failed else "rehearsed"
-        return f"beyond the OOM edge {'(nothing fits)' if edge is None else edge} of {self.family} ({what}, {how})"
+        return f"beyond the OOM edge {self.edge().place} of {self.family} ({what}, {how})"

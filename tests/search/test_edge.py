@@ -182,3 +182,14 @@ def test_what_is_pending_is_not_asked_for_again() -> None:
     assert first == (2,)
     assert len(second) == 3
     assert not set(first) & set(second)
+
+
+def test_an_edge_that_is_not_bracketed_by_neighbours_is_said_as_a_gap() -> None:
+    """A search by real runs may end with batches between the last that fitted and the first that did not."""
+    found = EdgeSearch(Findings((2, 6, 10, 14, 18), real={2: fits(20), 6: fits(30), 18: OOM})).result()
+    assert (found.edge, found.place) == (6, "between 6 and 18")
+    assert found.sentence() == "OOM edge between 6 and 18; tried 2, 6, 18"
+    below = EdgeSearch(Findings((2, 6, 10), real={10: OOM})).result()
+    assert (below.place, below.sentence()) == ("below 10", "OOM edge below 10; tried 10")
+    fitted = EdgeSearch(Findings((2, 6, 10), real={2: fits(20), 6: fits(30)})).result()
+    assert fitted.sentence() == "fits up to 6, and nothing is known beyond; tried 2, 6"
