@@ -183,10 +183,11 @@ def test_what_somebody_else_ends_is_an_error_and_not_tried_again(site: Site) -> 
     assert "Traceback" not in finished.out
 
 
-def test_a_job_that_can_never_start_is_an_error_with_slurm_s_reason(site: Site) -> None:
-    done = site.run("--gpus", "32", "--launcher", "slurm", "--partition", "small", "-k", NONE16)
-    assert done.kinds() == {NONE16: "error"}, done.out
-    assert "PartitionNodeLimit" in done.message(NONE16)
+@pytest.mark.parametrize("submit", ["case", "rung"])
+def test_a_job_that_can_never_start_is_an_error_with_slurm_s_reason(site: Site, submit: str) -> None:
+    done = site.run("--gpus", "32", "--launcher", "slurm", "--submit", submit, "--partition", "small", "-k", "16gpu")
+    assert done.kinds() == {NONE16: "error", FULL16: "error"}, done.out
+    assert all("PartitionNodeLimit" in done.message(case) for case in (NONE16, FULL16))
     assert "Traceback" not in done.out
 
 
