@@ -90,6 +90,7 @@ FAULTS = [
     (f"[{{{BASE}, local_batch: {{search: {{from: 2, step: 4, end: 9}}}}}}]", "expected one of the keys from, step, to"),
     (f"[{{{BASE}, local_batch: {{search: {{from: 2, step: 4, to: 5}}}}}}]", "to at least 6"),
     (f"[{{{BASE}, local_batch: {{search: {{from: 1, step: 1, to: 999}}}}}}]", "a grid of at most 256 batches"),
+    (f"[{{{BASE}, local_batch: {{search: {{from: 10, step: 4, to: 2}}}}}}]", "two batches: to at least 14, not 2"),
     (
         f"[{{{BASE}, local_batch: {{around: peak}}}}]",
         "expected {search: {from: 2, step: 4}} or {around: peak, offsets:",

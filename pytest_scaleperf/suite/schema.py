@@ -61,8 +61,9 @@ def _as_mapping(value: object) -> object:
 def _grid(value: dict[str, int]) -> dict[str, int]:
     if not {"from", "step"} <= value.keys():
         raise expected(_GRID)
-    if value.get("to", value["from"] + value["step"]) < value["from"] + value["step"]:
-        raise expected(f"a grid of at least two batches: to at least {value['from'] + value['step']}")
+    second = value["from"] + value["step"]
+    if value.get("to", second) < second:
+        raise expected(f"a grid of at least two batches: to at least {second}, not {value['to']}")
     return value
 
 
