@@ -46,6 +46,10 @@ def report(  # noqa: PLR0913 - each is one option of the command line
         bool, typer.Option("--github-summary", help=f"Append the Markdown to the file that ${_SUMMARY} names.")
     ] = False,
     title: Annotated[str, typer.Option(metavar="TEXT", help="What the report is called.")] = TITLE,
+    baselines: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help="Where published values lie, which are then printed beside the ladder."),
+    ] = Path("baselines"),
     max_age: Annotated[
         float, typer.Option(min=0, metavar="HOURS", help="Sessions that ended longer before the newest are history.")
     ] = MAX_AGE_HOURS,
@@ -56,9 +60,11 @@ def report(  # noqa: PLR0913 - each is one option of the command line
     is made, and names it), 2 where there is nothing to report or a file cannot be written.
     """
     from pytest_scaleperf.report.assemble import read  # noqa: PLC0415 - as said above
+    from pytest_scaleperf.report.beside import with_published  # noqa: PLC0415 - as said above
 
     try:
         found, files = read([*paths, *(merge or ())], max_age * SECONDS_PER_HOUR)
+        found = with_published(found, baselines)
         text = _markdown(found, title)
         if markdown is not None:
             _write(markdown, text)

@@ -22,6 +22,7 @@ from pytest_scaleperf.model import (
     StopReason,
 )
 from pytest_scaleperf.preflight import ProbeReport
+from pytest_scaleperf.published import Published
 from pytest_scaleperf.rehearsed import Rehearsal
 from pytest_scaleperf.report.timeline import SessionTimeline
 from pytest_scaleperf.report.traces import Trace
@@ -251,6 +252,13 @@ class RehearsedCase:
     real_tps: float | None = None
     tax: float | None = None
     cause: str = ""
+    sought: bool = False
+    """A search asked for it, to find the OOM edge: that it does not fit is its answer, and nothing is wrong."""
+
+    @property
+    def is_bad(self) -> bool:
+        """True where a rehearsal says that something is wrong."""
+        return not (self.sought or self.rehearsal.is_well)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +306,8 @@ class Report:
     preflights: tuple[tuple[str, ProbeReport], ...] = ()
     timelines: tuple[SessionTimeline, ...] = ()
     """Those of this report's sessions, with the session's name."""
+    published: tuple[Published, ...] = ()
+    """What was published for its suites."""
 
     @property
     def measures_cpu(self) -> bool:
@@ -308,4 +318,4 @@ class Report:
     def is_red(self) -> bool:
         """True where anything failed, or could not be read."""
         red = any(case.now.is_red for case in self.cases) or any(scaling.is_red for scaling in self.scalings)
-        return red or bool(self.faults or self.others) or any(not each.rehearsal.is_well for each in self.rehearsals)
+        return red or bool(self.faults or self.others) or any(each.is_bad for each in self.rehearsals)

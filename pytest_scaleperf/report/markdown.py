@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from pytest_scaleperf.model import Decision, Metric, MetricVerdict
-from pytest_scaleperf.report import preflight, rehearsals, trace_markdown, views
+from pytest_scaleperf.report import beside, preflight, rehearsals, trace_markdown, views
 from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Report, Session
 from pytest_scaleperf.report.escape import code, markdown
 from pytest_scaleperf.report.numbers import change, counted, figure, hours, moment, percent
@@ -17,6 +17,7 @@ MOST_BYTES = 60_000
 _HEAD, _CHANGED, _LADDER, _SCALINGS, _NOT_RUN, _LOGS, _ALL = 4_000, 13_000, 6_000, 5_000, 5_000, 6_000, 6_000
 _NOTES, _SESSIONS, _TRACES, _DIFFERENCES = 2_500, 1_500, 2_500, 5_000
 _REHEARSALS = 4_000
+_PUBLISHED = 4_000
 _REASON = 160
 _LONG_REASON = 400
 _NAMES = 6
@@ -30,6 +31,7 @@ def render(report: Report, title: str = TITLE) -> str:
         _changed(report),
         _levels(report),
         _ladder(report),
+        _published(report),
         _scalings(report),
         _traces(report),
         _rehearsals(report),
@@ -119,6 +121,40 @@ def _step(step: views.Step) -> tuple[str, ...]:
         "-" if best is None else best.verdict,
         f"{step.launched} of {len(step.cases)}",
         hours(step.gpu_seconds),
+    )
+
+
+def _published(report: Report) -> str:
+    parts = []
+    for table in beside.tables(report):
+        titles = (
+            "GPUs", "published", "TPS", "MFU %", "memory %", "to first", "optimum here", "TPS (to published)", "MFU %",
+            "memory %", "to first",
+        )  # fmt: skip
+        rows = [_beside(row) for row in table.rows]
+        source = markdown(f"{table.said.suite}: {table.said.source}", _LONG_REASON)
+        parts.append(f"{source}\n\n" + _table(titles, "rlrrrrlrrrr", rows, _PUBLISHED // len(report.published)))
+    return "### The ladder beside what was published\n\n" + "\n\n".join(parts) if parts else ""
+
+
+def _beside(row: beside.Row) -> tuple[str, ...]:
+    said, best = row.said, None if row.best is None else row.best.now
+    there = (
+        f"{said.gpus:,}",
+        code(said.case_id),
+        *map(_value, (said.tps, said.mfu, said.memory_pct)),
+        "-" if row.first is None else change(row.first),
+    )
+    if best is None:
+        return (*there, "not measured", "-", "-", "-", "-")
+    to_published = "" if row.change is None else f" ({change(row.change)})"
+    return (
+        *there,
+        ("the same: " if row.same else "") + markdown(views.configuration(best)),
+        _value(best.value(Metric.TPS)) + to_published,
+        _value(best.value(Metric.MFU)),
+        "-" if best.memory_pct is None else percent(best.memory_pct),
+        "-" if row.best_first is None else change(row.best_first),
     )
 
 

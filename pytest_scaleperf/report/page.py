@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from pytest_scaleperf.model import FINGERPRINT_FIELDS, Decision, Metric
-from pytest_scaleperf.report import numbers, preflight, rehearsals, timeline, trace_view, views
+from pytest_scaleperf.report import beside, numbers, preflight, rehearsals, timeline, trace_view, views
 from pytest_scaleperf.report.contents import TITLE, CaseHistory, Entry, Launch, Report, Scaling
 from pytest_scaleperf.report.escape import lines
 from pytest_scaleperf.report.sparkline import colour, history, series
@@ -96,9 +96,10 @@ def render(report: Report, album: Album, title: str = TITLE) -> str:
         levels=views.levels(report),
         notes=views.notes(report),
         steps=views.ladder(report),
+        published=beside.tables(report),
         traced=trace_view.traced(report),
         timelines=[(each, timeline.chart(each.told)) for each in report.timelines[-_TIMELINES:]],
-        rehearsed=[(each.rehearsal.is_well, rehearsals.cells(each)) for each in report.rehearsals],
+        rehearsed=[(not each.is_bad, rehearsals.cells(each)) for each in report.rehearsals],
         rehearsal_titles=rehearsals.TITLES,
         rehearsal_sides=rehearsals.SIDES,
         suites=_suites(report, album),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from pytest_scaleperf.model import Decision, Metric
+from pytest_scaleperf.model import Decision, GateState, Metric
 from pytest_scaleperf.rehearsed import Rehearsal, Speeds, attribute, communication_tax
 from pytest_scaleperf.report.contents import CaseHistory, RehearsedCase
 from pytest_scaleperf.report.numbers import change, figure, percent
@@ -48,11 +48,13 @@ def _is_same(rehearsal: Rehearsal, case: CaseHistory) -> bool:
 
 
 def _beside(rehearsal: Rehearsal, group: Sequence[Rehearsal], case: CaseHistory | None) -> RehearsedCase:
+    gate = None if case is None else case.now.gate
+    sought = gate is not None and gate.state is GateState.NOT_NEEDED
     if case is None or not _is_same(rehearsal, case):
-        return RehearsedCase(rehearsal)
+        return RehearsedCase(rehearsal, sought=sought)
     real = case.now.value(Metric.TPS)
     tax = communication_tax(real, rehearsal.ceiling)
-    return RehearsedCase(rehearsal, real, tax, _cause(rehearsal, group, case))
+    return RehearsedCase(rehearsal, real, tax, _cause(rehearsal, group, case), sought)
 
 
 def _cause(rehearsal: Rehearsal, group: Sequence[Rehearsal], case: CaseHistory) -> str:

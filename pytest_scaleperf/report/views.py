@@ -193,7 +193,7 @@ def headline(report: Report) -> str:
     lost = sum(1 for scaling in report.scalings if scaling.is_red)
     if lost:
         text += f", {lost} of {counted(len(report.scalings), 'scaling test')} red"
-    bad = sum(1 for each in report.rehearsals if not each.rehearsal.is_well)
+    bad = sum(1 for each in report.rehearsals if each.is_bad)
     if bad:
         text += f", {bad} of {counted(len(report.rehearsals), 'rehearsal')} not well"
     if report.others:

@@ -150,3 +150,16 @@ def test_a_junit_file_of_a_rehearsal_is_no_case_and_its_failure_is_not_lost(tmp_
     [case] = report.cases
     assert case.now.decision is Decision.PASS, "the rehearsal says nothing of the real case"
     assert [other.message.splitlines()[0] for other in report.others] == ["Invalid parallel dims"]
+
+
+def test_a_search_that_finds_the_edge_has_nothing_wrong(tmp_path: Path) -> None:
+    skipped = real(0.0, Decision.SKIPPED, NEW) | {"metrics": [], "samples": []}
+    no_room = rehearsed(None, fit=Fit.DOES_NOT_FIT, reason="out of memory")
+    gate = {"state": "not_needed", "reason": "beyond the OOM edge 22", "parents": []}
+    session(tmp_path, 1, {"records": skipped | {"gate": gate}, "rehearsals": no_room})
+    report = read([tmp_path])[0]
+    assert [each.rehearsal.fit for each in report.rehearsals] == [Fit.DOES_NOT_FIT]
+    assert not report.is_red
+    assert "not well" not in render(report)
+    session(tmp_path, 1, {"records": skipped | {"gate": gate | {"state": "open"}}, "rehearsals": no_room})
+    assert read([tmp_path])[0].is_red
