@@ -1,0 +1,105 @@
+"""A team's folder for the play: the published suite and its system, with the SIMULATED trainer in the place of GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.played.surface import DEVICE_GIB, LABEL
+
+ROOT = Path(__file__).parent.parent.parent
+PYTHON = sys.executable
+_PLAIN = os.path.realpath(sys.executable)  # a shim of a version manager takes 0.1 s a start
+SUITE = "b200-30b-a3b"
+_PROGRAM = """\
+#!{python} -S
+import sys
+sys.path.insert(0, {root!r})
+from tests.played.trainer import main
+main()
+"""
+_CONFTEST = '''\
+"""Says on the screen what these numbers are."""
+
+
+def pytest_report_header():
+    return "{label}: speeds and memory come from a small model (scenario {scenario}); nothing is trained"
+
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.write_line("{label}: no number above was measured on a GPU")
+'''
+
+
+class Project:
+    """The folder, and what its trainer is told. ``delay``: seconds of one logged interval, by GPUs of the case."""
+
+    def __init__(self, folder: Path, scenario: str, delay: Mapping[int, float], batches: Mapping[str, int]) -> None:
+        self.folder = folder
+        self.scenario = scenario
+        self._delay = {str(gpus): seconds for gpus, seconds in delay.items()}
+        self._told = folder / "played.json"
+        for name in ("suites", "baselines/b200"):
+            (folder / name).mkdir(parents=True)
+        self._suite(batches)
+        self._system()
+        for name in ("test_throughput.py", "test_scaling.py"):
+            shutil.copy(ROOT / "suites" / name, folder / "suites" / name)
+        (folder / "pytest.ini").write_text(f"[pytest]\njunit_suite_name = {LABEL} ({scenario})\n")
+        (folder / "conftest.py").write_text(_CONFTEST.format(label=LABEL, scenario=scenario))
+        self.condition(1)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a session needs in its environment."""
+        return {"SCALEPERF_PLAYED": str(self._told)}
+
+    @property
+    def run_dir(self) -> Path:
+        """Where runs and records go: on storage that all nodes see."""
+        return self.folder / ".scaleperf"
+
+    def condition(
+        self, night: int, *, slow: Mapping[str, float] | None = None, slower: Mapping[str, float] | None = None
+    ) -> None:
+        """What is true tonight: ``slow`` nodes, and modes that a change made ``slower``; both as shares of a speed."""
+        told = {"scenario": self.scenario, "night": night, "delay": self._delay}
+        self._told.write_text(json.dumps({**told, "slow": dict(slow or {}), "slower": dict(slower or {})}))
+
+    def command(self, *args: str, gpus: int, junit: str) -> list[str]:
+        """A session of pytest."""
+        return [PYTHON, "-m", "pytest", "--system", "b200", "--gpus", str(gpus), f"--junitxml={junit}", "-q", *args]
+
+    def sessions(self) -> list[Path]:
+        """The folders of all sessions, oldest first."""
+        return sorted(self.run_dir.glob("sessions/*/"))
+
+    def _suite(self, batches: Mapping[str, int]) -> None:
+        suite: dict[str, Any] = yaml.safe_load((ROOT / "suites" / "b200_30b_a3b.yaml").read_text())
+        suite["trainer"] |= {"executable": "./trainer.py"}
+        suite["rehearse"] = {"executable": True}
+        suite["limits"] = {"startup": 60, "no_progress": 60, "total": 120}
+        for rung in suite["ladder"]:
+            if "search" in rung["local_batch"]:
+                rung["local_batch"]["search"] |= batches
+        text = f"# {LABEL}: the published suite with a trainer that trains nothing.\n"
+        (self.folder / "suites" / "b200_30b_a3b.yaml").write_text(text + yaml.safe_dump(suite, sort_keys=False))
+        program = self.folder / "suites" / "trainer.py"
+        program.write_text(_PROGRAM.format(python=_PLAIN, root=str(ROOT)))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+    def _system(self) -> None:
+        system: dict[str, Any] = yaml.safe_load((ROOT / "baselines" / "b200" / "system.yaml").read_text())
+        system |= {"device": f"NVIDIA B200 ({LABEL})", "memory_gib": DEVICE_GIB}
+        folder = self.folder / "baselines" / "b200"
+        (folder / "system.yaml").write_text(yaml.safe_dump(system, sort_keys=False))
+        if self.scenario == "published":  # the other machine is not the one that was published
+            shutil.copytree(ROOT / "baselines" / "b200" / "published", folder / "published")
