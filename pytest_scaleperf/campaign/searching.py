@@ -39,6 +39,9 @@ class Searcher:
         plan = self._plan(case)
         while (fate := plan.fate(case)) is None:
             self._advance(plan, progress)
+        if not fate.launch and Ask(case, Kind.RUN) in self._pending[plan.family]:
+            # Begun beside another one, whose answer decided the search: it is measured, and has to be said.
+            return Fate(True, f"begun by the search of {plan.family} before it was decided")
         return fate
 
     def told(self, run: CaseRun) -> str | None:
@@ -48,6 +51,8 @@ class Searcher:
         """
         plan, answer = self._plan(run.case), _ran(run)
         plan.tell(Ask(run.case, Kind.RUN), answer)
+        pending = self._pending[plan.family]
+        pending[:] = [ask for ask in pending if ask != Ask(run.case, Kind.RUN)]
         looking = plan.mode in (Mode.SEARCH, Mode.AROUND)
         if not looking or answer.fits is not False or run.baseline is not None or run.case.expect is Outcome.OOM:
             return None
