@@ -26,7 +26,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the virtual cluster and the play are those of the tests
 
-from tests.played.director import Director, Size
+from tests.played.director import Director
+from tests.played.project import Size
 from tests.played.surface import LABEL, SCENARIOS
 from tests.slurm.cluster import Cluster, MissingError, Shape
 

@@ -8,6 +8,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +40,33 @@ def pytest_terminal_summary(terminalreporter):
 '''
 
 
-class Project:
-    """The folder, and what its trainer is told. ``delay``: seconds of one logged interval, by GPUs of the case."""
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a play is: nodes of the stages, seconds of a logged interval by GPUs, launches that are recorded.
 
-    def __init__(self, folder: Path, scenario: str, delay: Mapping[int, float], batches: Mapping[str, int]) -> None:
+    ``reduced``: two families at 16 GPUs and every other batch, for a test.
+    """
+
+    nodes: int
+    small: int
+    middle: int
+    delay: Mapping[int, float]
+    repeats: int = 3
+    gpus_per_node: int = 8
+    reduced: bool = False
+
+
+class Project:
+    """The folder, and what its trainer is told."""
+
+    def __init__(self, folder: Path, scenario: str, size: Size) -> None:
         self.folder = folder
         self.scenario = scenario
-        self._delay = {str(gpus): seconds for gpus, seconds in delay.items()}
+        self._size = size
         self._told = folder / "played.json"
         for name in ("suites", "baselines/b200"):
             (folder / name).mkdir(parents=True)
-        self._suite(batches)
+        self._suite()
         self._system()
         for name in ("test_throughput.py", "test_scaling.py"):
             shutil.copy(ROOT / "suites" / name, folder / "suites" / name)
@@ -71,7 +88,7 @@ class Project:
         self, night: int, *, slow: Mapping[str, float] | None = None, slower: Mapping[str, float] | None = None
     ) -> None:
         """What is true tonight: ``slow`` nodes, and modes that a change made ``slower``; both as shares of a speed."""
-        told = {"scenario": self.scenario, "night": night, "delay": self._delay}
+        told = {"scenario": self.scenario, "night": night, "delay": {str(g): s for g, s in self._size.delay.items()}}
         self._told.write_text(json.dumps({**told, "slow": dict(slow or {}), "slower": dict(slower or {})}))
 
     def command(self, *args: str, gpus: int, junit: str) -> list[str]:
@@ -82,14 +99,17 @@ class Project:
         """The folders of all sessions, oldest first."""
         return sorted(self.run_dir.glob("sessions/*/"))
 
-    def _suite(self, batches: Mapping[str, int]) -> None:
+    def _suite(self) -> None:
         suite: dict[str, Any] = yaml.safe_load((ROOT / "suites" / "b200_30b_a3b.yaml").read_text())
         suite["trainer"] |= {"executable": "./trainer.py"}
         suite["rehearse"] = {"executable": True}
+        suite["tolerance"] = {"tps": "1.5 %", "mfu": "1.5 %"}  # narrowed: three launches of each case are recorded
         suite["limits"] = {"startup": 60, "no_progress": 60, "total": 120}
-        for rung in suite["ladder"]:
-            if "search" in rung["local_batch"]:
-                rung["local_batch"]["search"] |= batches
+        if self._size.reduced:
+            _, small, *larger = suite["ladder"]
+            small |= {"dp_shard": 16, "activation_checkpoint": ["selective", "full"]}
+            small["local_batch"] = {"search": {"from": 2, "step": 8, "to": 34}}
+            suite["ladder"] = [small, *larger]
         text = f"# {LABEL}: the published suite with a trainer that trains nothing.\n"
         (self.folder / "suites" / "b200_30b_a3b.yaml").write_text(text + yaml.safe_dump(suite, sort_keys=False))
         program = self.folder / "suites" / "trainer.py"
@@ -98,7 +118,8 @@ class Project:
 
     def _system(self) -> None:
         system: dict[str, Any] = yaml.safe_load((ROOT / "baselines" / "b200" / "system.yaml").read_text())
-        system |= {"device": f"NVIDIA B200 ({LABEL})", "memory_gib": DEVICE_GIB}
+        system |= {"device": f"NVIDIA B200 ({LABEL})", "memory_gib": DEVICE_GIB,
+                   "gpus_per_node": self._size.gpus_per_node}  # fmt: skip
         folder = self.folder / "baselines" / "b200"
         (folder / "system.yaml").write_text(yaml.safe_dump(system, sort_keys=False))
         if self.scenario == "published":  # the other machine is not the one that was published

@@ -80,7 +80,7 @@ class Played:
         """For ``meanwhile``: power off the last node of the first real run of that size, once it is under way."""
 
         def act() -> bool:
-            for log in self.project.run_dir.glob(f"sessions/*/cases/*-{gpus}gpu-*/1/stdout.log"):
+            for log in self.project.run_dir.glob(f"sessions/*/cases/*-{gpus}gpu-*/*/stdout.log"):
                 nodes = sorted(log.parent.glob("nodes/*.json"), key=lambda path: int(path.stem))
                 if len(nodes) == gpus // self.cluster.shape.gpus and "step:  5" in log.read_text(errors="replace"):
                     self.cluster.power_off(json.loads(nodes[-1].read_text())["host"])
@@ -89,15 +89,17 @@ class Played:
 
         return act
 
-    def report(self, name: str, title: str, stages: Sequence[Stage]) -> Path:
-        """One merged JUnit file, one summary for a merge request, one page, of these stages; the page's path."""
+    def report(self, name: str, title: str, stages: Sequence[Stage], began: float) -> Path:
+        """One merged JUnit file, one summary for a merge request, one page, of these stages; the page's path.
+
+        What was recorded before ``began`` (seconds since 1970) is their history.
+        """
         folder = self.project.folder / "reports"
         page, summary, junit = (folder / f"{name}.{ending}" for ending in ("html", "md", "xml"))
-        sessions = [str(stage.session) for stage in stages if stage.session is not None]
         done = subprocess.run(
-            [PYTHON, "-c", _REPORT, "report", *sessions, *(str(stage.junit) for stage in stages),
-             "--baselines", "baselines", "--title", title, "--html", str(page), "--markdown", str(summary),
-             "--junit", str(junit)],
+            [PYTHON, "-c", _REPORT, "report", str(self.project.run_dir), *(str(stage.junit) for stage in stages),
+             "--title", title, "--max-age", f"{(time.time() - began) / 3600:.6f}", "--html", str(page),
+             "--markdown", str(summary), "--junit", str(junit)],
             cwd=self.project.folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
