@@ -20,6 +20,7 @@ Prints what each report says, and the optimum that was found beside the surface'
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -31,7 +32,7 @@ from tests.played.project import Size
 from tests.played.surface import LABEL, SCENARIOS
 from tests.slurm.cluster import Cluster, MissingError, Shape
 
-SIZE = Size(nodes=64, small=16, middle=20, delay={8: 0.1, 16: 0.1, 128: 0.5, 512: 0.5})
+SIZE = Size(nodes=64, small=16, middle=32, delay={8: 0.1, 16: 0.1, 128: 0.5, 512: 0.5})
 
 
 def main() -> None:
@@ -41,6 +42,8 @@ def main() -> None:
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), default="published")
     told = parser.parse_args()
     output, began = told.output.absolute(), time.monotonic()
+    for signum in (signal.SIGINT, signal.SIGTERM):  # also in the background, where a shell has SIGINT ignored
+        signal.signal(signum, lambda number, _: sys.exit(128 + number))
     try:
         output.mkdir(parents=True)
     except FileExistsError:

@@ -47,7 +47,7 @@ class Director:
 
     def campaign(self, *, kill: bool = True) -> Report:
         """The first night: search, record, and assert what was published; with ``kill`` a node dies at 128 GPUs."""
-        record, killed = ("--record-baselines", "--repeats", str(self.size.repeats)), self.played.kill_a_node_of(MIDDLE)
+        record, killed = ("--record-baselines", "--repeats", str(self.size.repeats)), self._killer()
         stages = [
             self._stage("stage-16", "suites/test_throughput.py", "-k", f"{_ONE} or {_TWO}", *record, gpus=SMALL),
             self._stage("stage-128", "suites/test_throughput.py", "-k", f"{SUITE}-{MIDDLE}gpu", *record,
@@ -129,6 +129,9 @@ class Director:
     @property
     def _published(self) -> bool:
         return self.scenario.name == "published"
+
+    def _killer(self) -> Callable[[], bool]:
+        return self.played.kill_the_last_of(self.size.middle, MIDDLE)
 
     def _dawn(self, night: int, **what: Mapping[str, float]) -> None:
         self._began = time.time()

@@ -76,14 +76,19 @@ class Played:
         self.stages.append(made)
         return made
 
-    def kill_a_node_of(self, gpus: int) -> Callable[[], bool]:
-        """For ``meanwhile``: power off the last node of the first real run of that size, once it is under way."""
+    def kill_the_last_of(self, nodes: int, gpus: int) -> Callable[[], bool]:
+        """For ``meanwhile``: power off the last node of an allocation of ``nodes``, under a real run of ``gpus`` GPUs.
+
+        The last one, because Slurm 22.05 miscounts the CPUs of all that come after one that is lost ("CPU underflow" in
+        its log): steps then wait for nodes that are free, until their start takes too long.
+        """
+        last = self.cluster.nodes[nodes - 1]
 
         def act() -> bool:
             for log in self.project.run_dir.glob(f"sessions/*/cases/*-{gpus}gpu-*/*/stdout.log"):
-                nodes = sorted(log.parent.glob("nodes/*.json"), key=lambda path: int(path.stem))
-                if len(nodes) == gpus // self.cluster.shape.gpus and "step:  5" in log.read_text(errors="replace"):
-                    self.cluster.power_off(json.loads(nodes[-1].read_text())["host"])
+                hosts = [json.loads(path.read_text())["host"] for path in log.parent.glob("nodes/*.json")]
+                if last in hosts and len(hosts) > 1 and "step:  5" in log.read_text(errors="replace"):
+                    self.cluster.power_off(last)
                     return True
             return False
 
