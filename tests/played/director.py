@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pytest_scaleperf.baseline import read_baselines
 from pytest_scaleperf.model import Case, Decision, Metric, Outcome
 from pytest_scaleperf.report.assemble import read
 from pytest_scaleperf.report.contents import Report
@@ -47,7 +49,7 @@ class Director:
 
     def campaign(self, *, kill: bool = True) -> Report:
         """The first night: search, record, and assert what was published; with ``kill`` a node dies at 128 GPUs."""
-        record, killed = ("--record-baselines", "--repeats", str(self.size.repeats)), self._killer()
+        record, killed = ("--record-baselines", "--repeats", str(self.size.repeats)), self.played.kill_a_node_of(MIDDLE)
         stages = [
             self._stage("stage-16", "suites/test_throughput.py", "-k", f"{_ONE} or {_TWO}", *record, gpus=SMALL),
             self._stage("stage-128", "suites/test_throughput.py", "-k", f"{SUITE}-{MIDDLE}gpu", *record,
@@ -77,12 +79,16 @@ class Director:
         self._dawn(2, slow={slow: SLOW})
         stages = self._night("slow-node")
         stages.append(self._stage("slow-node-rehearsed", "suites/test_throughput.py", "--rehearse", "-k",
-                                  " or ".join(self._ran(LARGE)), gpus=1))  # fmt: skip
+                                  " or ".join(self._stored(LARGE)), gpus=1))  # fmt: skip
+        stages.append(self._stage("slow-node-probed", "suites/test_throughput.py", "--preflight", "-k",
+                                  self._stored(SMALL)[0], gpus=LARGE))  # fmt: skip
         report = self._report("slow-node", f"a night with a slow node ({slow})", stages)
         worse = _worse(report)
         self._expect(
             bool(worse) and all(f"-{LARGE}gpu-" in name for name in worse), f"only 512 GPUs are worse: {worse}"
         )
+        found = [finding.text for _, probe in report.preflights for finding in probe.findings]
+        self._expect(bool(found) and all(each.startswith(f"{slow} GPU ") for each in found), f"it is named: {found}")
         cause = [each.cause for each in report.rehearsals if each.cause]
         told = bool(cause) and all(each.startswith("communication:") for each in cause)
         self._expect(told, f"it is put down to what a rehearsal does not have: {cause}")
@@ -130,17 +136,14 @@ class Director:
     def _published(self) -> bool:
         return self.scenario.name == "published"
 
-    def _killer(self) -> Callable[[], bool]:
-        return self.played.kill_the_last_of(self.size.middle, MIDDLE)
-
     def _dawn(self, night: int, **what: Mapping[str, float]) -> None:
         self._began = time.time()
         self.project.condition(night, **what)
 
-    def _ran(self, gpus: int) -> list[str]:
-        """The cases of that size that were ever launched."""
-        found = self.project.run_dir.glob(f"sessions/*/cases/{SUITE}-{gpus}gpu-*/1/nodes")
-        return sorted({path.parent.parent.name for path in found})
+    def _stored(self, gpus: int) -> list[str]:
+        """The cases of that size that the campaign recorded."""
+        path = self.project.folder / "baselines" / "b200" / f"{SUITE}.yaml"
+        return sorted(name for name in read_baselines(path) if f"-{gpus}gpu-" in name)
 
     def _night(self, name: str) -> list[Stage]:
         """Every rung, judged against what the campaign recorded."""
@@ -166,7 +169,7 @@ class Director:
         _tell(f"{LABEL}: {title}: {page}")
         summary = page.with_suffix(".md").read_text()
         _tell("\n".join(f"  {line}" for line in _table(summary)))
-        return read([self.project.run_dir], time.time() - self._began)[0]
+        return read([*self.project.nights(), *(stage.junit for stage in stages)], time.time() - self._began)[0]
 
     def _expect(self, holds: bool, what: str) -> None:  # noqa: FBT001 - what is expected, and whether it is so
         if not holds:
@@ -194,7 +197,7 @@ def _lost(report: Report, gpus: int) -> bool:
 
 def _table(summary: str) -> list[str]:
     """The headline and the ladder of a summary, as plain lines."""
-    plain = re.sub(r"</?code>", "", summary)
+    plain = html.unescape(re.sub(r"</?code>", "", summary))
     kept = [plain.splitlines()[0].lstrip("# ")]
     for title in ("### The ladder: the optimum of each rung", "### The ladder beside what was published"):
         part = plain.partition(title)[2].partition("\n### ")[0]

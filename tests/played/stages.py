@@ -76,19 +76,17 @@ class Played:
         self.stages.append(made)
         return made
 
-    def kill_the_last_of(self, nodes: int, gpus: int) -> Callable[[], bool]:
-        """For ``meanwhile``: power off the last node of an allocation of ``nodes``, under a real run of ``gpus`` GPUs.
+    def kill_a_node_of(self, gpus: int) -> Callable[[], bool]:
+        """For ``meanwhile``: power off the last node of the first real run of that size, once it is under way.
 
-        The last one, because Slurm 22.05 miscounts the CPUs of all that come after one that is lost ("CPU underflow" in
-        its log): steps then wait for nodes that are free, until their start takes too long.
+        Slurm 22.05 takes up to a minute to let the other nodes of such a step go: the next launch waits for them.
         """
-        last = self.cluster.nodes[nodes - 1]
 
         def act() -> bool:
             for log in self.project.run_dir.glob(f"sessions/*/cases/*-{gpus}gpu-*/*/stdout.log"):
-                hosts = [json.loads(path.read_text())["host"] for path in log.parent.glob("nodes/*.json")]
-                if last in hosts and len(hosts) > 1 and "step:  5" in log.read_text(errors="replace"):
-                    self.cluster.power_off(last)
+                nodes = sorted(log.parent.glob("nodes/*.json"), key=lambda path: int(path.stem))
+                if len(nodes) == gpus // self.cluster.shape.gpus and "step:  5" in log.read_text(errors="replace"):
+                    self.cluster.power_off(json.loads(nodes[-1].read_text())["host"])
                     return True
             return False
 
@@ -102,7 +100,7 @@ class Played:
         folder = self.project.folder / "reports"
         page, summary, junit = (folder / f"{name}.{ending}" for ending in ("html", "md", "xml"))
         done = subprocess.run(
-            [PYTHON, "-c", _REPORT, "report", str(self.project.run_dir), *(str(stage.junit) for stage in stages),
+            [PYTHON, "-c", _REPORT, "report", *map(str, self.project.nights()), *(str(stage.junit) for stage in stages),
              "--title", title, "--max-age", f"{(time.time() - began) / 3600:.6f}", "--html", str(page),
              "--markdown", str(summary), "--junit", str(junit)],
             cwd=self.project.folder, capture_output=True, text=True, check=False,
