@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -43,6 +44,9 @@ class Syncer:
     def add(self, path: Path) -> None:
         """Have this file on the disk soon."""
         self._pending.append(path)
+        if self._closing.is_set() or sys.is_finalizing():  # a thread that is started now never runs: start() hangs
+            self._sync()
+            return
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="scaleperf-sync", daemon=True)
             self._thread.start()

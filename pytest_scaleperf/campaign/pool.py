@@ -208,12 +208,15 @@ class Pool:
         if len(running) > 1:
             self.launcher.close()  # all at once: one after the other could take a grace period each
         tasks, self._tasks = list(self._tasks.values()), {}
-        for task in tasks:
-            if task.started is not None:
-                result = task.started.job.stop(StopReason.INTERRUPTED)
-                self.timeline.add(task.started, result)
-            if task.order is not None:
-                _end(task.work, error)
+        try:
+            for task in tasks:
+                if task.started is not None:
+                    result = task.started.job.stop(StopReason.INTERRUPTED)
+                    self.timeline.add(task.started, result)
+        finally:  # also where a second signal came meanwhile: each case says why it was cut short
+            for task in tasks:
+                if task.order is not None:
+                    _end(task.work, error)
 
 
 def _end(work: Work, error: BaseException) -> None:
