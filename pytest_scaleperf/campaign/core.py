@@ -287,7 +287,8 @@ class Campaign:
         """End whatever still runs and give the session's lock back."""
         try:
             self.launcher.close()
-            self.pool.timeline.write()
+            with records.writing(self.session.path):
+                self.pool.timeline.write()
         finally:
             self.session.close()
 
