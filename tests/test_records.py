@@ -85,7 +85,7 @@ def test_no_half_written_record_is_ever_seen(session: records.SessionFolder, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(LaunchError, match="No space left on device; make room"):
         write(session)
     assert session.latest("a") is None
     assert list((session.path / "records").iterdir()) == []
