@@ -32,7 +32,7 @@ from tests.played.project import Size
 from tests.played.surface import LABEL, SCENARIOS
 from tests.slurm.cluster import Cluster, MissingError, Shape
 
-SIZE = Size(nodes=64, small=16, middle=20, delay={8: 0.1, 16: 0.1, 128: 0.5, 512: 0.5})
+SIZE = Size(nodes=64, small=16, middle=40, delay={8: 0.1, 16: 0.1, 128: 0.5, 512: 0.5})
 
 
 def main() -> None:

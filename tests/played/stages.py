@@ -79,7 +79,7 @@ class Played:
     def kill_a_node_of(self, gpus: int) -> Callable[[], bool]:
         """For ``meanwhile``: power off the last node of the first real run of that size, once it is under way.
 
-        Slurm 22.05 takes up to a minute to let the other nodes of such a step go: the next launch waits for them.
+        Slurm 22.05 does not let the other nodes of such a step go, so the allocation needs as many again.
         """
 
         def act() -> bool:

@@ -51,6 +51,20 @@ def test_a_node_loses_power(lab: Lab, inside: AllocationLauncher, outside: Batch
     assert ended(again).hosts == ("node3",)
 
 
+def test_the_other_nodes_of_a_lost_step_are_taken_last(lab: Lab) -> None:
+    """Slurm 22.05 may count their CPUs as taken for as long as the allocation lasts, and a step there would wait."""
+    with AllocationLauncher(SlurmOptions(), 8, lab.allocate()) as launcher:
+        step = lab.sleep(launcher, 16, 1000)
+        lost, survivor = (lab.cluster.nodes[i] for i in (1, 0))
+        lab.cluster.power_off(lost)
+        assert set(ended(step, 60).hosts) == {lost, survivor}
+        others = set(lab.cluster.nodes) - {lost, survivor}
+        assert set(ended(lab.python(launcher, 16, "pass")).hosts) == others
+        chosen = launcher.choose([Wanted("three", Resources(24, 8))])  # where the others are not enough
+        assert chosen is not None
+        assert set(chosen[1].nodes) == others | {survivor}
+
+
 def test_a_node_is_set_down_by_its_operator(lab: Lab, inside: AllocationLauncher, outside: BatchLauncher) -> None:
     step, job = lab.sleep(inside, 16, 1000), lab.sleep(outside, 16, 1000)
     for node in ("node2", "node4"):

@@ -64,6 +64,7 @@ class AllocationLauncher:
         self._keep: Keep | None = None
         self._jobs: dict[str, StepJob] = {}
         self._offered: dict[Placement, tuple[str, Placement]] = {}
+        self._doubtful: set[str] = set()
         self._count = 0
         self._token = os.urandom(6).hex()
         self._over = ""
@@ -148,7 +149,7 @@ class AllocationLauncher:
             if gone:
                 keep.forget_step(self.job, name)
             if result is not None:
-                self._learn(result)
+                self._learn(result, placement)
 
         job = StepJob(guard, ward, spec, Hold(self.job, name, ended), self._limits)
         if ward.refused is not None:
@@ -190,12 +191,29 @@ class AllocationLauncher:
             raise LaunchError(f"the session leaves processes behind that SIGKILL does not end: {stuck}; expected none")
 
     def _as_packed(self, wanted: Wanted) -> Wanted:
-        """Whole nodes where Slurm does not hand out GPUs: two launches on one would take the same ones."""
+        """Off doubtful nodes where others are enough, and whole nodes where Slurm does not hand out GPUs.
+
+        (Two launches on one such node would take the same GPUs.)
+        """
+        wanted = self._off_doubtful(wanted)
         if self._allotted.counts_gpus:
             return wanted
         asked = wanted.resources
         whole = dataclasses.replace(asked, gpus=asked.nodes * asked.gpus_per_node)
         return dataclasses.replace(wanted, resources=whole)
+
+    def _off_doubtful(self, wanted: Wanted) -> Wanted:
+        """Away from nodes whose CPUs Slurm may still count as taken by a step that another node's failure ended.
+
+        Slurm 22.05 never frees them ("unable to update job's core use information due to job resizing"), and a step
+        there waits until its start has taken too long.
+        """
+        careful = dataclasses.replace(wanted, avoid=wanted.avoid | self._doubtful)
+        try:
+            self._packer.check(careful)
+        except LaunchError:
+            return wanted
+        return careful
 
     def _forget_ended(self, keep: Keep) -> None:
         """One question instead of the keeper's patience: usually srun has ended every step by now."""
@@ -238,9 +256,10 @@ class AllocationLauncher:
         env = {**dict(self._options.env), **without_slurm(spec.env), **cluster()}
         return LaunchSpec(name, argv, env, spec.cwd, spec.output, spec.resources, placement)
 
-    def _learn(self, result: JobResult) -> None:
-        """Use no more what failed, and nothing more of an allocation that has ended."""
+    def _learn(self, result: JobResult, placement: Placement) -> None:
+        """Use no more what failed, its step's other nodes last, and nothing more of an allocation that has ended."""
         if result.fault is Outcome.NODE_FAILURE:
+            self._doubtful |= set(placement.nodes)
             for host in result.failed_hosts:
                 self._packer.leave_out(host)
         if result.scheduler.get("state") in _LOST_ALLOCATION:
