@@ -59,6 +59,7 @@ def test_the_other_nodes_of_a_lost_step_are_taken_last(lab: Lab) -> None:
         lab.cluster.power_off(lost)
         assert set(ended(step, 60).hosts) == {lost, survivor}
         others = set(lab.cluster.nodes) - {lost, survivor}
+        assert set(ended(lab.python(launcher, 8, "pass")).hosts) <= others
         assert set(ended(lab.python(launcher, 16, "pass")).hosts) == others
         chosen = launcher.choose([Wanted("three", Resources(24, 8))])  # where the others are not enough
         assert chosen is not None
