@@ -169,7 +169,7 @@ class Director:
         _tell(f"{LABEL}: {title}: {page}")
         summary = page.with_suffix(".md").read_text()
         _tell("\n".join(f"  {line}" for line in _table(summary)))
-        return read([*self.project.nights(), *(stage.junit for stage in stages)], time.time() - self._began)[0]
+        return read([*self.project.nights(), *(stage.junit for stage in stages)], self.played.age(self._began))[0]
 
     def _expect(self, holds: bool, what: str) -> None:  # noqa: FBT001 - what is expected, and whether it is so
         if not holds:

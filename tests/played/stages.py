@@ -92,6 +92,11 @@ class Played:
 
         return act
 
+    def age(self, began: float) -> float:
+        """Seconds from ``began`` to tonight's newest record: what is older is history, which ends at that record."""
+        records = self.project.run_dir.glob("sessions/*/re*/*.json")  # records and rehearsals
+        return max(path.stat().st_mtime for path in records) - began
+
     def report(self, name: str, title: str, stages: Sequence[Stage], began: float) -> Path:
         """One merged JUnit file, one summary for a merge request, one page, of these stages; the page's path.
 
@@ -101,7 +106,7 @@ class Played:
         page, summary, junit = (folder / f"{name}.{ending}" for ending in ("html", "md", "xml"))
         done = subprocess.run(
             [PYTHON, "-c", _REPORT, "report", *map(str, self.project.nights()), *(str(stage.junit) for stage in stages),
-             "--title", title, "--max-age", f"{(time.time() - began) / 3600:.6f}", "--html", str(page),
+             "--title", title, "--max-age", f"{self.age(began) / 3600:.6f}", "--html", str(page),
              "--markdown", str(summary), "--junit", str(junit)],
             cwd=self.project.folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
