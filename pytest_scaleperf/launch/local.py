@@ -12,9 +12,8 @@ import errno
 import socket
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
+from pytest_scaleperf.launch.closing import Closing
 from pytest_scaleperf.launch.guard import Guard, Ward
 from pytest_scaleperf.launch.trees import LINGER, Ended
 from pytest_scaleperf.model import (
@@ -104,7 +103,7 @@ class LocalJob:
         )
 
 
-class LocalLauncher:
+class LocalLauncher(Closing):
     """Starts jobs on this machine; satisfies ``launch.protocol.Launcher``. To be used from one thread.
 
     ``grace`` is the time in seconds between SIGTERM and SIGKILL when a job is stopped. What still lives
@@ -120,16 +119,6 @@ class LocalLauncher:
         self._running: list[LocalJob] = []
         self._guard: Guard | None = None
         self._closed = False
-
-    def __enter__(self) -> Self:
-        """Return itself; leaving the block closes it."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """As ``close``."""
-        self.close()
 
     @property
     def guardian_pid(self) -> int | None:

@@ -6,9 +6,8 @@ import dataclasses
 import os
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
+from pytest_scaleperf.launch.closing import Closing
 from pytest_scaleperf.launch.guard import Guard
 from pytest_scaleperf.launch.slurm import allotted, evidence, render
 from pytest_scaleperf.launch.slurm.client import UNKNOWN_JOB, ask, cluster, without_slurm
@@ -29,7 +28,7 @@ from pytest_scaleperf.packing import Node, Packer
 _LOST_ALLOCATION = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "CANCELLED", "DEADLINE"})
 
 
-class AllocationLauncher:
+class AllocationLauncher(Closing):
     """Starts steps in the allocation ``job`` (None: the one that this process is in); satisfies ``Launcher``.
 
     ``gpus_per_node`` is the system's, for a Slurm that does not count GPUs. ``grace`` is the time in s between SIGTERM
@@ -69,16 +68,6 @@ class AllocationLauncher:
         self._token = os.urandom(6).hex()
         self._over = ""
         self._closed = False
-
-    def __enter__(self) -> Self:
-        """Return itself; leaving the block closes it."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """As ``close``."""
-        self.close()
 
     @property
     def job(self) -> str:

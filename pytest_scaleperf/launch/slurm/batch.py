@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self
 
+from pytest_scaleperf.launch.closing import Closing
 from pytest_scaleperf.launch.slurm import evidence, render
 from pytest_scaleperf.launch.slurm.batch_job import BatchJob
 from pytest_scaleperf.launch.slurm.client import Answer, cluster, without_slurm
@@ -21,7 +20,7 @@ SUBMIT_PATIENCE = 180.0
 _SUBMIT_PAUSE = 5.0
 
 
-class BatchLauncher:
+class BatchLauncher(Closing):
     """Submits a job per case; satisfies ``Launcher``. Slurm chooses the nodes and packs them.
 
     ``period`` is the least time in s between two questions to the controller, ``kill_limit`` the time in s after which
@@ -45,16 +44,6 @@ class BatchLauncher:
         self._alone = False
         self._left_out: set[str] = set()
         self._closed = False
-
-    def __enter__(self) -> Self:
-        """Return itself; leaving the block closes it."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """As ``close``."""
-        self.close()
 
     @property
     def side_by_side(self) -> bool:

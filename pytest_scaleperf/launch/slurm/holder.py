@@ -6,9 +6,8 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from pytest_scaleperf.launch.closing import Closing
 from pytest_scaleperf.launch.slurm import render
 from pytest_scaleperf.launch.slurm.allocation import AllocationLauncher
 from pytest_scaleperf.launch.slurm.batch import submit
@@ -20,7 +19,7 @@ from pytest_scaleperf.launch.slurm.step import StepJob
 from pytest_scaleperf.model import JobResult, LaunchError, LaunchSpec, Placement, Resources, SlurmOptions, Wanted
 
 
-class HolderLauncher:
+class HolderLauncher(Closing):
     """Submits one job for the largest launch that waits, and runs all launches as its steps; satisfies ``Launcher``.
 
     ``gpus`` are held at least (None: as many as the largest launch needs that waits first). A larger launch later takes
@@ -51,16 +50,6 @@ class HolderLauncher:
         self._left_out: set[str] = set()
         self._failed = ""
         self._closed = False
-
-    def __enter__(self) -> Self:
-        """Return itself; leaving the block closes it."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """As ``close``."""
-        self.close()
 
     @property
     def side_by_side(self) -> bool:
