@@ -7,13 +7,12 @@ docs/campaign.md), and there is no fingerprint: nobody knows what the numbers de
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from pytest_scaleperf.model import Baseline, BaselineError, BaselineSample, Fingerprint, Metric
 from pytest_scaleperf.yamlfile import Faults, parse
@@ -25,8 +24,8 @@ from pytest_scaleperf.yamlfile.schema import (
     Name,
     Text,
     check_part,
-    expected,
     finish,
+    iso_date,
 )
 
 FOLDER = "published"
@@ -35,13 +34,6 @@ PROVENANCE = "published"
 
 _DATE = "a date such as 2026-11-30: when the values were taken from their source"
 _POSITIVE = "a number more than 0; a value that was not published is left out"
-
-
-def _date(value: str) -> str:
-    try:
-        return dt.date.fromisoformat(value).isoformat()
-    except ValueError:
-        raise expected(_DATE) from None
 
 
 _MetricName = Annotated[Metric, Field(strict=False)]
@@ -74,7 +66,7 @@ class PublishedFile(FileModel):
     suite: Name = Field(description="the suite's name")
     system: Name = Field(description="the system's name")
     source: Text = Field(description="who published the values, and where")
-    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    date: Annotated[str, iso_date(_DATE)] = Field(description=_DATE)
     cases: dict[Text, CasePart] = Field(description="a mapping from case ids to values")
     scaling: dict[Text, ScalingPart] = Field(default_factory=dict, description="a mapping from pairs to efficiencies")
 

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from pytest_scaleperf.model import Metric
-from pytest_scaleperf.yamlfile.schema import FRACTION, Count, FileModel, Fraction, Name, NullableModel, Text, expected
+from pytest_scaleperf.yamlfile.schema import FRACTION, Count, FileModel, Fraction, Name, NullableModel, Text, iso_date
 
 POSITIVE = "a finite number more than 0; a metric that was not measured is left out"
 _METRICS = ", ".join(Metric)
 _DATE = "a date such as 2026-11-30"
-
-
-def _date(value: str) -> str:
-    try:
-        return dt.date.fromisoformat(value).isoformat()
-    except ValueError:
-        raise expected(_DATE) from None
 
 
 _MetricName = Annotated[Metric, Field(strict=False)]
@@ -43,7 +35,7 @@ class FingerprintPart(NullableModel):
 class SamplePart(FileModel):
     """What one launch measured; a field for each metric."""
 
-    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    date: Annotated[str, iso_date(_DATE)] = Field(description=_DATE)
     session: Text = Field(description="the session's name")
     sample: Count = Field(default=1, description="which launch of its session this is, counted from 1")
     tps: _Positive | None = Field(default=None, description=POSITIVE)
@@ -60,7 +52,7 @@ class SamplePart(FileModel):
 class ReplacedPart(FileModel):
     """What stood here before: of another fingerprint, or worse than what was measured then."""
 
-    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    date: Annotated[str, iso_date(_DATE)] = Field(description=_DATE)
     values: dict[_MetricName, _Positive] = Field(description=f"a mapping from {_METRICS} to numbers")
     differences: dict[str, list[Any]] = Field(
         default_factory=dict, description="a mapping from fingerprint fields to [old, new]"
@@ -77,7 +69,7 @@ class AcceptedPart(ReplacedPart):
 class TraceSamplePart(FileModel):
     """What one traced run showed."""
 
-    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    date: Annotated[str, iso_date(_DATE)] = Field(description=_DATE)
     session: Text = Field(description="the session's name")
     shares: dict[Text, _Share] = Field(description="a mapping from names to per cent of the step, 0 to 100")
 
@@ -116,7 +108,7 @@ class CasePart(FileModel):
 class ScalingSamplePart(FileModel):
     """One session's efficiency, and of which two cases."""
 
-    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    date: Annotated[str, iso_date(_DATE)] = Field(description=_DATE)
     session: Text = Field(description="the session's name")
     efficiency: _Positive = Field(description="a number more than 0: tokens/s per GPU, larger rung over smaller one")
     upper: Text = Field(description="the case of the larger rung")
@@ -126,7 +118,7 @@ class ScalingSamplePart(FileModel):
 class AcceptedScalingPart(FileModel):
     """What stood here before a worse efficiency was accepted, and why it was."""
 
-    date: Annotated[str, AfterValidator(_date)] = Field(description=_DATE)
+    date: Annotated[str, iso_date(_DATE)] = Field(description=_DATE)
     session: Text = Field(description="the session whose efficiency was accepted")
     efficiency: _Positive = Field(description="a number more than 0")
     why: Text = Field(description="text")

@@ -6,6 +6,7 @@ reference in ``docs/`` repeats.
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import re
 import typing
@@ -14,6 +15,7 @@ from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
 import pydantic
+from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
@@ -50,6 +52,18 @@ _Value = TypeVar("_Value")
 def expected(form: str) -> PydanticCustomError:
     """What a validator raises: ``form`` is the accepted form in words, in place of the field's description."""
     return PydanticCustomError(_EXPECTED, "{form}", {"form": form})
+
+
+def iso_date(form: str) -> AfterValidator:
+    """A text that is a date, such as 2026-11-30; ``form`` says so in words."""
+
+    def check(value: str) -> str:
+        try:
+            return dt.date.fromisoformat(value).isoformat()
+        except ValueError:
+            raise expected(form) from None
+
+    return AfterValidator(check)
 
 
 def _fraction(value: object) -> float:
