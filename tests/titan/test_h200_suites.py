@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
-import subprocess
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from pytest_scaleperf.suite import Ladder, load_suite
 from pytest_scaleperf.system import load_system
 from pytest_scaleperf.titan import command
 from tests.titan import cases, interpreters
-from tests.titan.test_parsed_by_torchtitan import PARSE
+from tests.titan.test_parsed_by_torchtitan import read_by_torchtitan
 
 SUITES = {
     path.stem: load_suite(path)
@@ -27,20 +25,9 @@ EIGHT = [case for case in CASES.values() if case.suite.name == "h200-30b-a3b-16l
 
 @functools.cache
 def parsed() -> dict[str, dict[str, Any]]:
-    python = interpreters.of("0.2")
     spoken = cases.dialect("0.2")
-    lists = [command.flags(case, spoken, cases.RUN_DIR, device=SYSTEM.device) for case in CASES.values()]
-    done = subprocess.run(
-        [python, "-c", PARSE],
-        input=json.dumps(lists),
-        env=interpreters.environment(python),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    flags = {name: command.flags(case, spoken, cases.RUN_DIR, device=SYSTEM.device) for name, case in CASES.items()}
+    return read_by_torchtitan("0.2", flags, seconds=300)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))

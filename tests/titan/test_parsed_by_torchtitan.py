@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import subprocess
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -41,6 +42,24 @@ AC_03 = {
 }
 
 
+def read_by_torchtitan(
+    generation: str, lists: Mapping[str, Sequence[str]], seconds: float
+) -> dict[str, dict[str, Any]]:
+    """What this torchtitan makes of each list of arguments, by its name; within ``seconds``."""
+    python = interpreters.of(generation)
+    done = subprocess.run(
+        [python, "-c", PARSE],
+        input=json.dumps(list(lists.values())),
+        env=interpreters.environment(python),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(zip(lists, json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
 def tried(generation: str) -> dict[str, tuple[Case, str]]:
     """Each case on a CPU and on a GPU; without compilation a CPU can have no memory budget."""
     table = cases.table(generation)
@@ -49,7 +68,6 @@ def tried(generation: str) -> dict[str, tuple[Case, str]]:
 
 @functools.cache
 def parsed(generation: str) -> dict[str, dict[str, Any]]:
-    python = interpreters.of(generation)
     spoken = cases.dialect(generation)
     lists = {
         name: command.flags(case, spoken, cases.RUN_DIR, device=device)
@@ -61,17 +79,7 @@ def parsed(generation: str) -> dict[str, dict[str, Any]]:
         lists[word] = (*dense[: -len(checkpoint)], *spoken.say(word), *checkpoint)
     profiler = spoken.say("profiler", freq=10, active=2, warmup=3)
     lists["profiler"] = (*dense[: -len(checkpoint)], *profiler, *checkpoint)
-    done = subprocess.run(
-        [python, "-c", PARSE],
-        input=json.dumps(list(lists.values())),
-        env=interpreters.environment(python),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return dict(zip(lists, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    return read_by_torchtitan(generation, lists, seconds=120)
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)

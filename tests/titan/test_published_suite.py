@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
-import subprocess
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from pytest_scaleperf.suite import load_suite, pairs
 from pytest_scaleperf.system import load_system
 from pytest_scaleperf.titan import command
 from tests.titan import cases, interpreters
-from tests.titan.test_parsed_by_torchtitan import AC_03, PARSE
+from tests.titan.test_parsed_by_torchtitan import AC_03, read_by_torchtitan
 
 SUITE = load_suite(interpreters.ROOT / "suites" / "b200_30b_a3b.yaml")
 SYSTEM = load_system(interpreters.ROOT / "baselines", "b200")
@@ -24,20 +22,9 @@ CASES = {case.id: case for case in SUITE.cases()}
 
 @functools.cache
 def parsed() -> dict[str, dict[str, Any]]:
-    python = interpreters.of("0.3")
     spoken = cases.dialect("0.3")
-    lists = [command.flags(case, spoken, cases.RUN_DIR, device=SYSTEM.device) for case in CASES.values()]
-    done = subprocess.run(
-        [python, "-c", PARSE],
-        input=json.dumps(lists),
-        env=interpreters.environment(python),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    flags = {name: command.flags(case, spoken, cases.RUN_DIR, device=SYSTEM.device) for name, case in CASES.items()}
+    return read_by_torchtitan("0.3", flags, seconds=300)
 
 
 def test_the_ladder_is_the_published_one() -> None:
