@@ -33,27 +33,18 @@ class Chosen:
     place: ProbePlace
 
 
-def allocated(settings: Settings, system: System) -> int | None:
-    """GPUs of the allocation that the session is in; None where it is in none, or is to stay on this machine.
-
-    Raises LaunchError where the allocation cannot be read.
-    """
-    job = None if settings.launcher == "local" else where.allocation()
-    return None if job is None else where.gpus(job, system.gpus_per_node)
-
-
 def choose(settings: Settings, system: System, folder: Path) -> Chosen:
     """The launcher of a session in ``folder``.
 
     ``auto`` is the allocation that pytest runs in, and else this machine. ``slurm`` outside an allocation submits.
     Raises LaunchError where there is no Slurm to submit to.
     """
-    gpus = settings.gpus or system.gpus_per_node
-    if settings.launcher == "local" or (settings.launcher == "auto" and where.allocation() is None):
+    gpus, job = settings.gpus or system.gpus_per_node, where.allocation()
+    if settings.launcher == "local" or (settings.launcher == "auto" and job is None):
         return Chosen(LocalLauncher(), gpus, ProbePlace(gpus))
     options = asked(settings, system)
-    if where.allocation() is not None:
-        steps = AllocationLauncher(options, system.gpus_per_node)
+    if job is not None:
+        steps = AllocationLauncher(options, system.gpus_per_node, job)
         for host in options.exclude:
             steps.leave_out(host)
         return Chosen(steps, steps.total_gpus, _all_of(steps.nodes))

@@ -36,14 +36,12 @@ class State:
         self.replayed = 0
         self.folder: Path | None = None
         self.problem: str | None = None
-        self._launched = 0
         self._suites: dict[Path, tuple[Suite, ...]] = {}
         self._campaign: Campaign | None = None
+        self._closed = False
         self._tracer: Tracer | None = None
         self._searcher: Searcher | None = None
         self.traces: list[str] = []
-        self._preflight: list[str] = []
-        self._lost: list[str] = []
         self._signals: dict[int, Any] = {}
         self._collector_paused = False
 
@@ -55,7 +53,7 @@ class State:
     @property
     def measured(self) -> int:
         """Cases that were launched, or taken from the session that is resumed."""
-        return self.replayed + (self._launched if self._campaign is None else self._campaign.launched)
+        return self.replayed + (0 if self._campaign is None else self._campaign.launched)
 
     def campaign(self) -> Campaign:
         """The campaign, begun with the first case; its folder is made then."""
@@ -87,12 +85,12 @@ class State:
     @property
     def lost(self) -> list[str]:
         """The nodes that failed in this session, a line each."""
-        return self._lost if self._campaign is None else self._campaign.lost
+        return [] if self._campaign is None else self._campaign.lost
 
     @property
     def preflight(self) -> list[str]:
         """What the pre-flight found, a line each."""
-        return self._preflight if self._campaign is None else self._campaign.checked
+        return [] if self._campaign is None else self._campaign.checked
 
     def count_gpus(self) -> None:
         """Where nobody said how many GPUs this session has: those of the allocation that it runs in.
@@ -100,10 +98,11 @@ class State:
         Raises LaunchError where the allocation cannot be read.
         """
         if self.settings.gpus is None and self.system is not None and not self.settings.rehearse:
-            from pytest_scaleperf.plugin import launchers  # noqa: PLC0415 - only with cases
+            from pytest_scaleperf.launch.slurm import where  # noqa: PLC0415 - only with cases
 
-            found = launchers.allocated(self.settings, self.system)
-            self.settings = dataclasses.replace(self.settings, gpus=found)
+            job = None if self.settings.launcher == "local" else where.allocation()
+            if job is not None:
+                self.settings = dataclasses.replace(self.settings, gpus=where.gpus(job, self.system.gpus_per_node))
 
     def tracer(self, case: Case) -> Tracer | None:
         """What traces the case, or None where it is not to be traced."""
@@ -171,11 +170,10 @@ class State:
         for number, handler in self._signals.items():
             signal.signal(number, handler)
         self._signals.clear()
-        if self._campaign is not None:
-            campaign, self._campaign = self._campaign, None
-            self._launched, self._preflight, self._lost = campaign.launched, campaign.checked, campaign.lost
+        if self._campaign is not None and not self._closed:
+            self._closed = True
             try:
-                campaign.close()
+                self._campaign.close()
             except ScalePerfError as error:  # a process that even SIGKILL does not end
                 self.problem = str(error)
 

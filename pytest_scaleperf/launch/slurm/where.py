@@ -6,8 +6,6 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from pytest_scaleperf.launch.slurm import allotted
-
 _PROGRAMS = ("srun", "sbatch", "squeue", "scontrol", "scancel")
 
 
@@ -32,4 +30,6 @@ def gpus(job: str, gpus_per_node: int) -> int:
 
     Raises LaunchError where there is no such allocation.
     """
+    from pytest_scaleperf.launch.slurm import allotted  # noqa: PLC0415 - a collection outside Slurm need not pay for it
+
     return allotted.read(job, gpus_per_node).gpus
