@@ -287,8 +287,7 @@ class Campaign:
         """End whatever still runs and give the session's lock back."""
         try:
             self.launcher.close()
-            with records.writing(self.session.path):
-                self.pool.timeline.write()
+            self.pool.timeline.write()
         finally:
             self.session.close()
 

@@ -114,10 +114,10 @@ class Launching:
         """A site's variables take the place of inherited ones; a suite's own take theirs."""
         self._environment = {**self._environment, **self.site_env}
 
-    def prepare(self, order: Order, placement: Placement) -> tuple[LaunchSpec, command.Command, Path]:
-        """A new folder for the launch, and what is to be started.
+    def start(self, order: Order, placement: Placement, submit: Callable[[LaunchSpec], Job]) -> Started:
+        """Start an order where it was placed, in a new folder.
 
-        Raises SuiteError where the dialect cannot say what the case needs.
+        Raises LaunchError where it cannot be started, SuiteError where the dialect cannot say what the case needs.
         """
         case = order.case
         folder = self.session.attempt_folder(case.id)
@@ -132,11 +132,14 @@ class Launching:
             placement=placement,
             avoid=order.avoid,
         )
-        return spec, built, folder
-
-    def keep_script(self, built: command.Command, folder: Path) -> None:
-        """Write the script that repeats the run; done while the job starts."""
-        command.write_script(folder, built, self._cwd)
+        began = time.time()
+        job = submit(spec)
+        try:
+            command.write_script(folder, built, self._cwd)  # while the job starts
+        except BaseException:
+            job.stop(StopReason.INTERRUPTED)
+            raise
+        return Started(order, spec, folder, job, began)
 
     def observed(self, started: Started, result: JobResult) -> Sample:
         """What the launch left behind, read and measured."""
@@ -208,7 +211,7 @@ class Launching:
     def _probe(self, case: Case) -> software.Software:
         python = _python(case.suite)
         if python not in self._software:
-            self._software[python] = software.probe(python, {**self._environment, **dict(case.suite.trainer.env)})
+            self._software[python] = software.probe(*self.surroundings(case.suite))
         return self._software[python]
 
 
@@ -229,20 +232,3 @@ def _with_fault(seen: Observation, result: JobResult) -> Observation:
 
 def _python(suite: Suite) -> str:
     return suite.trainer.python or sys.executable
-
-
-def begin(launching: Launching, order: Order, placement: Placement, submit: Callable[[LaunchSpec], Job]) -> Started:
-    """Start an order where it was placed.
-
-    Raises LaunchError or SuiteError where it cannot be started.
-    """
-    spec, built, folder = launching.prepare(order, placement)
-    began = time.time()
-    job = submit(spec)
-    started = Started(order, spec, folder, job, began)
-    try:
-        launching.keep_script(built, folder)
-    except BaseException:
-        job.stop(StopReason.INTERRUPTED)
-        raise
-    return started

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_scaleperf.campaign.launching import Launching, Order, Sample, Started, begin
+from pytest_scaleperf.campaign.launching import Launching, Order, Sample, Started
 from pytest_scaleperf.campaign.timeline import Timeline
 from pytest_scaleperf.campaign.watch import TICK_SECONDS, Watch
 from pytest_scaleperf.launch.protocol import Launcher
@@ -93,7 +93,9 @@ class Pool:
         self._fill()
         running = [task for task in self._tasks.values() if task.started is not None]
         if not running:
-            return self._stuck() if self._awaited not in self._ended else None
+            if self._awaited not in self._ended:
+                self.launcher.wait(TICK_SECONDS)  # nothing has room: the launcher may know more later
+            return
         if len(running) == 1 and running[0].started is not None:
             self._settle(running[0], running[0].started.job.wait(TICK_SECONDS))
         else:
@@ -102,7 +104,6 @@ class Pool:
                 if task.started is not None:
                     self._settle(task, task.started.job.wait(0.0))
         self._tell(progress)
-        return None
 
     def _tell(self, progress: Callable[[Progress], None]) -> None:
         """Where the awaited job is, or the first of those that run."""
@@ -135,7 +136,7 @@ class Pool:
         if task.order is None:
             return
         try:
-            task.started = begin(self.launching, task.order, placement, self.launcher.submit)
+            task.started = self.launching.start(task.order, placement, self.launcher.submit)
         except OSError as error:
             told = f"{task.key}: not started: {error.filename or 'its folder'}: {error.strerror}; make it writable"
             self._go_on(task, error=LaunchError(f"{told}, and go on with --resume latest"))
@@ -197,10 +198,6 @@ class Pool:
         del self._tasks[task.key]
         self._ended[task.key] = ended if task.key == self._awaited else self.on_end(ended)
         return False
-
-    def _stuck(self) -> None:
-        """Nothing runs and nothing could be started: wait for the launcher, which may know more later."""
-        self.launcher.wait(TICK_SECONDS)
 
     def _abandon(self, error: BaseException) -> None:
         """The session is ending (Ctrl-C, SIGTERM, a fault of ours): no job may outlive it, each case is recorded."""

@@ -23,7 +23,6 @@ class Searcher:
 
     campaign: Campaign
     _plans: dict[str, SearchPlan] = field(default_factory=dict)
-    _members: dict[str, tuple[Case, ...]] = field(default_factory=dict)
     _pending: dict[str, list[Ask]] = field(default_factory=dict)
     _rehearser: Rehearser = field(init=False)
 

@@ -114,8 +114,7 @@ def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePe
     beyond = None if case.search is None else state.searcher().told(run)
     if beyond is not None:
         verdict = dataclasses.replace(run.verdict, decision=Decision.SKIPPED, reason=beyond)
-        campaign.finish(run, verdict)
-        state.rows.append(text.row(case, verdict))
+        _record(state, run, verdict)
         properties.extend(text.properties(case, verdict, run.fingerprint, run.samples))
         pytest.skip(beyond)
     run = run if tracer is None else tracer.add(run, live)
@@ -129,10 +128,15 @@ def _launch(request: pytest.FixtureRequest, state: State, case: Case) -> ScalePe
     rounds.store(request, run.step_times, run.verdict)
     given = ScalePerf(run)
     if run.verdict.decision is Decision.MACHINE_FAILED:
-        campaign.finish(run, run.verdict)
-        state.rows.append(text.row(case, run.verdict))
+        _record(state, run, run.verdict)
         raise LaunchError(given.failure_text())
     return given
+
+
+def _record(state: State, run: CaseRun, verdict: Verdict) -> None:
+    """The case's last word: on the disk, and in the table at the end."""
+    state.campaign().finish(run, verdict)
+    state.rows.append(text.row(run.case, verdict))
 
 
 def _leave(gate: Gate) -> None:
@@ -160,8 +164,7 @@ def _finish(request: pytest.FixtureRequest, state: State, given: ScalePerf) -> N
         verdict = _spoilt(verdict, f"the test caught its verdict, which stands: {verdict.reason}")
     # What the test itself made green, or skipped before the verdict was asked for, is no pass.
     hidden = report is not None and report.outcome != "failed" and verdict is not given.verdict
-    state.campaign().finish(given.run, verdict)
-    state.rows.append(text.row(given.case, verdict))
+    _record(state, given.run, verdict)
     if hidden:
         pytest.fail(f"{given.case.id}: {verdict.reason}", pytrace=False)
 
